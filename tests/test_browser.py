@@ -1,0 +1,252 @@
+"""The finished book in a real browser: light, dark, and as wide as a phone."""
+
+import json
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+import yaml
+
+from tools import book
+from tools.pages import ROOT, read_site
+from tools.screenshots import LAUNCH_ARGS, find_browser, serve, settle
+
+BROWSER = find_browser()
+if BROWSER is None:
+    pytest.skip(
+        "browser tests skipped: no Chromium or Chrome found (install chromium, or set "
+        "CHROME to its path)",
+        allow_module_level=True,
+    )
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="browser tests skipped: playwright is not installed"
+)
+
+VIEWS = {
+    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+}
+
+
+def toc_pages() -> list[str]:
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = [page for part in toc["parts"] for page in part["chapters"]]
+    return [toc["root"], *(page["file"] for page in chapters)]
+
+
+PAGES = toc_pages()
+CHAPTERS = [page for page in PAGES if page.startswith("chapters/")]
+# The first page and the chapters in every view, the rest where room is scarcest.
+VISITS = [
+    (page, view)
+    for page in PAGES
+    for view in (VIEWS if page in (PAGES[0], *CHAPTERS) else ("phone",))
+]
+
+
+@dataclass
+class Visit:
+    """An open page, and all that went wrong while it loaded."""
+
+    name: str
+    view: str
+    page: object
+    external: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def query(self, script: str):
+        return self.page.evaluate(script)
+
+
+@pytest.fixture(scope="module")
+def address():
+    assert book.main(["--if-changed"]) == 0, "the book does not build"
+    with serve(ROOT / "_build/html") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=BROWSER, args=LAUNCH_ARGS)
+        yield running
+        running.close()
+
+
+def open_page(browser, address: str, target: str, view: str) -> Visit:
+    """Open a page in a fresh profile; refuse and note every request to elsewhere."""
+    context = browser.new_context(
+        **VIEWS[view], permissions=["clipboard-read", "clipboard-write"]
+    )
+    visit = Visit(target, view, context.new_page())
+
+    def route(found) -> None:
+        if found.request.url.startswith((address, "data:", "blob:")):
+            found.continue_()
+        else:
+            visit.external.append(found.request.url)
+            found.abort()
+
+    context.route("**/*", route)
+    visit.page.on(
+        "response",
+        lambda r: visit.refused.append(f"{r.status} {r.url}") if r.status > 399 else 0,
+    )
+    visit.page.on(
+        "console", lambda m: visit.errors.append(m.text) if m.type == "error" else 0
+    )
+    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    visit.page.goto(urljoin(address, target))
+    settle(visit.page)
+    return visit
+
+
+@pytest.fixture(
+    scope="module",
+    params=VISITS,
+    ids=lambda param: f"{param[0]} {param[1]}",
+)
+def visit(request, browser, address):
+    name, view = request.param
+    found = open_page(browser, address, f"{name}.html", view)
+    yield found
+    found.page.context.close()
+
+
+@pytest.fixture(params=CHAPTERS)
+def chapter(request, browser, address):
+    found = open_page(browser, address, f"{request.param}.html", "light")
+    yield found
+    found.page.context.close()
+
+
+def test_a_page_needs_nothing_from_outside_and_reports_no_error(visit):
+    assert visit.external == []
+    assert visit.refused == []
+    assert visit.errors == []
+
+
+def test_the_page_follows_the_reader_s_colour_scheme(visit):
+    expected = "dark" if visit.view == "dark" else "light"
+    assert visit.query("document.documentElement.dataset.theme") == expected
+
+
+def test_all_maths_is_typeset_without_an_error(visit):
+    written = visit.page.locator("article .math").count()
+    assert visit.page.locator("article .math mjx-container").count() == written
+    assert visit.page.locator("mjx-merror, [data-mjx-error]").count() == 0
+
+
+def test_every_image_is_loaded_and_described(visit):
+    images = visit.query(
+        "[...document.images].map(i => [i.src, i.alt.trim(), i.naturalWidth])"
+    )
+    for source, alt, width in images:
+        assert alt, f"{source}: no alt text"
+        assert width, f"{source}: not loaded"
+
+
+def test_figures_are_opaque_and_undimmed(visit):
+    figures = visit.query(
+        "[...document.querySelectorAll('article img')].map(i => {"
+        "const s = getComputedStyle(i);"
+        "return [i.src, s.backgroundColor, s.filter, s.opacity]})"
+    )
+    for source, *look in figures:
+        assert look == ["rgb(255, 255, 255)", "none", "1"], source
+
+
+def test_headings_descend_one_level_at_a_time(visit):
+    levels = visit.query(
+        "[...document.querySelectorAll('article :is(h1,h2,h3,h4,h5,h6)')]"
+        ".map(h => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    jumps = [(a, b) for a, b in pairwise(levels) if b > a + 1]
+    assert jumps == []
+
+
+def test_the_page_is_no_wider_than_the_screen(visit):
+    width = visit.page.viewport_size["width"]
+    assert visit.query("document.documentElement.scrollWidth") <= width
+    cut = visit.query(
+        "[...document.querySelectorAll('article > section *, .bd-header-article *')]"
+        ".filter(e => e.tagName == 'IMG' || e.tagName == 'BUTTON')"
+        f".filter(e => e.getBoundingClientRect().right > {width} + 1)"
+        ".map(e => e.outerHTML.slice(0, 120))"
+    )
+    assert cut == []
+
+
+def test_every_code_cell_can_be_copied_and_no_output_can(chapter):
+    cells = chapter.page.locator("div.cell_input div.highlight").count()
+    assert cells > 0
+    assert chapter.page.locator("div.cell_input button.copybtn").count() == cells
+    assert chapter.page.locator("div.cell_output button.copybtn").count() == 0
+
+
+def test_the_copy_button_copies_the_cell(chapter):
+    cell = chapter.page.locator("div.cell_input:visible").first
+    code = cell.locator("pre").inner_text()
+    cell.hover()
+    cell.locator("button.copybtn").click()
+    chapter.page.wait_for_selector("button.copybtn.success")
+    copied = chapter.query("navigator.clipboard.readText()")
+    assert copied.strip() == code.strip()
+
+
+def test_folded_code_opens(browser, address):
+    found = open_page(browser, address, "book/status.html", "light")
+    code = found.page.locator("details.hide div.cell_input").first
+    assert not code.is_visible()
+    found.page.locator("details.hide > summary").first.click()
+    assert code.is_visible()
+    found.page.context.close()
+
+
+def test_the_colab_button_leads_to_a_notebook_of_the_repository(chapter):
+    target = chapter.page.locator("a.btn-launch-colab-button").get_attribute("href")
+    site = read_site()
+    slug = site.repository.removeprefix("https://github.com/")
+    prefix = f"/github/{slug}/blob/{site.branch}/"
+    parts = urlsplit(target)
+    assert parts.netloc == "colab.research.google.com"
+    assert parts.path.startswith(prefix)
+    path = ROOT / parts.path.removeprefix(prefix)
+    assert path == ROOT / "notebooks" / f"{Path(chapter.name).stem}.ipynb"
+    assert path.is_file()
+
+
+def test_the_download_is_the_same_notebook(chapter, address):
+    target = chapter.page.locator("a.btn-download-notebook-button").evaluate(
+        "a=>a.href"
+    )
+    response = chapter.page.request.get(target)
+    assert response.ok
+    stored = ROOT / "notebooks" / f"{Path(chapter.name).stem}.ipynb"
+    assert response.body() == stored.read_bytes()
+    assert json.loads(response.body())["nbformat"] == 4
+
+
+def test_search_finds_the_kv_cache(browser, address):
+    found = open_page(browser, address, "search.html?q=KV+cache", "light")
+    found.page.wait_for_selector("#search-results ul.search li a")
+    found.page.wait_for_function(
+        "[...document.querySelectorAll('#search-results ul.search li a')]"
+        ".some(a => a.href.includes('chapters/ch02-transformer.html'))"
+    )
+    assert (found.external, found.refused, found.errors) == ([], [], [])
+    found.page.context.close()
+
+
+def test_the_first_address_leads_to_the_three_doors(browser, address):
+    found = open_page(browser, address, "", "light")
+    found.page.wait_for_url("**/book/index.html")
+    titles = found.page.locator(".sd-card-title").all_inner_texts()
+    assert titles == ["Read", "Run", "Teach"]
+    found.page.context.close()
