@@ -437,8 +437,8 @@ RICH = (
     ),
 )
 
-RICH_MODULE = '''# Generated from chapters/a.md by `make export`: change the page,\
- not this file.
+RICH_MODULE = '''# Generated from chapters/a.md by `make export`.
+# Change the page, not this file.
 """Page a.
 
 The saved code of https://example.org/book/chapters/a.html

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_first_cells_say_what_this_is_and_set_up(tree: Path):
     assert setup.cell_type == "code"
     assert '{"matplotlib": "matplotlib"}' in setup.source
     assert '"figure.figsize": [3.0, 2.0],' in setup.source
-    assert 'plt.cycler(color=["0072B2", "D55E00"])' in setup.source
+    assert 'plt.cycler(color=["#0072B2", "#D55E00"])' in setup.source
 
 
 def test_page_that_needs_nothing_has_no_setup_cell(tree: Path):
@@ -166,9 +167,11 @@ def test_setup_cell_run_twice_is_harmless(tree: Path):
     setup = built(tree, "second").cells[1].source
     script = "\n".join(
         [
-            "import subprocess",
-            "def refuse(*a, **k): raise SystemExit('pip was called')",
-            "subprocess.run = refuse",
+            "import subprocess; real = subprocess.run",
+            "def run(command, **options):",
+            "    assert 'pip' not in command, 'pip was called'",
+            "    return real(command, **options)",
+            "subprocess.run = run",
             setup,
             "import matplotlib; first = dict(matplotlib.rcParams)",
             setup,
@@ -178,7 +181,7 @@ def test_setup_cell_run_twice_is_harmless(tree: Path):
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tree,
-        env={"MPLBACKEND": "agg", "MPLCONFIGDIR": str(tree), "PATH": ""},
+        env={**os.environ, "MPLBACKEND": "agg"},
         text=True,
         capture_output=True,
         check=True,
@@ -234,7 +237,7 @@ def test_unknown_directive_names_page_and_line(
     page(tree, "first", f"{FIRST}\n```{{mystery}}\nx\n```\n")
     assert run(tree) == 1
     said = capsys.readouterr().out
-    assert said == "chapters/first.md, line 33: unknown directive '{mystery}'\n"
+    assert said == "chapters/first.md, line 28: unknown directive '{mystery}'\n"
     assert not list((tree / "notebooks").iterdir())
 
 
@@ -495,3 +498,12 @@ def test_every_name_of_the_package_that_pages_mention_exists():
         for name in names:
             assert hasattr(thing, name), mention
             thing = getattr(thing, name)
+
+
+@pytest.mark.parametrize("pin", ["torch", "numpy", "matplotlib"])
+def test_another_version_is_not_the_locked_environment(tmp_path: Path, pin: str):
+    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    changed = re.sub(rf"(?m)^{pin}==.*$", f"{pin}==0.0.1", lock)
+    assert changed != lock
+    (tmp_path / "requirements.lock").write_text(changed, encoding="utf-8")
+    assert not notebooks.locked_environment(tmp_path)

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -102,6 +101,17 @@ def test_nothing_is_imported_with_a_star():
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and any(alias.name == "*" for alias in node.names)
+    ]
+    assert found == []
+
+
+def test_code_in_the_chapters_fits_a_page():
+    found = [
+        page.where(cell, number)
+        for page in read_pages(ROOT)
+        for cell in page.code_cells
+        for number, line in enumerate(cell.source.splitlines(), 1)
+        if len(line) > PROJECT["tool"]["ruff"]["line-length"] and "://" not in line
     ]
     assert found == []
 
@@ -350,10 +360,6 @@ def test_addresses_agree_with_the_one_table_that_names_them():
     citation = yaml.safe_load(read(ROOT / "CITATION.cff"))
     assert citation["repository-code"] == site.repository
     assert citation["url"] == site.url
-    manifest = json.loads(read(ROOT / "data/manifest.json"))["corpora"]
-    for corpus in manifest:
-        if corpus["in_repository"]:
-            assert site.raw(f"data/{corpus['path']}") in corpus["sources"]
     colab = re.findall(r"https://colab\S+?ipynb", read(ROOT / "README.md"))
     assert colab
     assert all(link == site.colab(Path(link).stem) for link in colab)

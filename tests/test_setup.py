@@ -441,6 +441,97 @@ def test_make_repairs_an_environment_that_was_cut_short(built: Path):
     assert make(built, "--question", "setup").returncode == 0
 
 
+# The full proof on a bare machine
+
+
+@pytest.fixture
+def bare(tree: Path) -> Path:
+    """A machine with a shell, make and Python 3.11, all of which only tell of calls."""
+    programs = tree.parent / "programs"
+    write(tree / ".ci/run", (ROOT / ".ci/run").read_text(encoding="utf-8"))
+    for name in [
+        "bash",
+        "sh",
+        "env",
+        "dirname",
+        "mktemp",
+        "tail",
+        "rm",
+        "cat",
+        "touch",
+        "chmod",
+    ]:
+        path = shutil.which(name)
+        assert path is not None
+        programs.mkdir(exist_ok=True)
+        (programs / name).symlink_to(path)
+    for name in ("make", "git", "apt-get"):
+        script(programs / name, f'echo "{name} $*"')
+    (programs / "python3.11").symlink_to(sys.executable)
+    return tree
+
+
+def script(path: Path, body: str) -> None:
+    write(path, f"#!/bin/sh\n{body}\n").chmod(0o755)
+
+
+def prove(root: Path) -> subprocess.CompletedProcess[str]:
+    programs = root.parent / "programs"
+    return subprocess.run(
+        [str(programs / "bash"), str(root / ".ci/run")],
+        env={"PATH": str(programs), "HOME": str(root.parent / "none")},
+        cwd=root.parent,
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def test_the_proof_installs_nothing_that_is_there(bare: Path):
+    script(bare.parent / "programs/chromium", "exit 0")
+    done = prove(bare)
+    assert (done.returncode, done.stdout) == (0, "make book\nmake test\n"), done.stderr
+
+
+def test_the_proof_installs_a_missing_browser(bare: Path):
+    browser = bare.parent / "programs/chromium"
+    script(
+        bare.parent / "programs/apt-get",
+        f'case "$*" in *install*chromium*) touch "{browser}"; '
+        f'chmod +x "{browser}";; esac',
+    )
+    done = prove(bare)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "Installing: chromium fonts-liberation",
+        "make book",
+        "make test",
+    ]
+
+
+def test_the_proof_without_a_browser_is_a_failure_not_a_skip(bare: Path):
+    script(bare.parent / "programs/apt-get", "echo no such package; exit 100")
+    done = prove(bare)
+    assert done.returncode == 1
+    assert "no such package" in done.stderr
+    assert "the browser tests need one" in done.stderr
+    assert "make" not in done.stdout
+
+
+def test_the_proof_goes_on_when_apt_fails_and_a_browser_is_there(bare: Path):
+    script(bare.parent / "programs/chromium", "exit 0")
+    script(bare.parent / "programs/apt-get", "exit 100")
+    (bare.parent / "programs/git").unlink()
+    done = prove(bare)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-2:] == ["make book", "make test"]
+
+
+def test_the_proof_fails_when_the_tests_do(bare: Path):
+    script(bare.parent / "programs/chromium", "exit 0")
+    script(bare.parent / "programs/make", 'test "$1" != test')
+    assert prove(bare).returncode == 1
+
+
 # Serving
 
 

@@ -1,4 +1,5 @@
-# Generated from the pages in chapters/ by `make export`: change them, not this file.
+# Generated from the pages in chapters/ by `make export`.
+# Change the pages, not this file.
 """A GPT from first principles: the saved code of the book, importable.
 
 The book: https://example.org/tinygpt/

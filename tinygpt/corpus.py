@@ -1,4 +1,5 @@
-# Generated from chapters/setup.md by `make export`: change the page, not this file.
+# Generated from chapters/setup.md by `make export`.
+# Change the page, not this file.
 """Setting up: the data, and a check of your machine.
 
 The saved code of https://example.org/tinygpt/chapters/setup.html

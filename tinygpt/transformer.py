@@ -1,4 +1,5 @@
-# Generated from chapters/ch02-transformer.md by `make export`: change the page, not this file.
+# Generated from chapters/ch02-transformer.md by `make export`.
+# Change the page, not this file.
 """The Transformer from first principles.
 
 The saved code of https://example.org/tinygpt/chapters/ch02-transformer.html

@@ -989,7 +989,8 @@ def render_module(saved: Saved, site: Site) -> tuple[str, list[Place | None]]:
     title = next((item.text for item in found if item.level == 1), page.title)
     address = site.page(page.name.removesuffix(".md"))
     head = [
-        f"{HEADER}{page.name} by `make export`: change the page, not this file.",
+        f"{HEADER}{page.name} by `make export`.",
+        "# Change the page, not this file.",
         *_docstring([title.rstrip(".") + ".", f"The saved code of {address}"]),
     ]
     if kept:
@@ -1079,7 +1080,8 @@ def render_init(pages: list[Saved], site: Site, version: str) -> str:
             + "."
         )
     lines = [
-        f"{HEADER}the pages in chapters/ by `make export`: change them, not this file.",
+        f"{HEADER}the pages in chapters/ by `make export`.",
+        "# Change the pages, not this file.",
         *_docstring(paragraphs),
     ]
     if unique:

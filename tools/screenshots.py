@@ -40,6 +40,8 @@ VIEWS = (
     ("phone", 390, 844, "light"),
     ("phone-dark", 390, 844, "dark"),
 )
+# The height of one picture of a long page, in pixels.
+SLICE = 2400
 PAGES = ("book/index", "chapters/ch02-transformer")
 
 
@@ -84,7 +86,21 @@ def settle(page) -> None:
     page.evaluate("window.MathJax?.startup?.promise")
 
 
-def take(folder: Path, out: Path, pages: list[str], full_page: bool) -> list[Path]:
+def photograph(page, target: Path, whole: bool) -> list[Path]:
+    """Write a page's pictures, one for each stretch of it that a browser can draw."""
+    total = page.evaluate("document.documentElement.scrollHeight") if whole else 0
+    if total > page.viewport_size["height"]:
+        page.set_viewport_size(page.viewport_size | {"height": min(total, SLICE)})
+    height = page.viewport_size["height"]
+    written = []
+    for number, top in enumerate(range(0, max(total, 1), height), 1):
+        page.evaluate(f"window.scrollTo({{top: {top}, behavior: 'instant'}})")
+        written.append(target.with_name(f"{target.name}-{number:02}.png"))
+        page.screenshot(path=written[-1])
+    return written
+
+
+def take(folder: Path, out: Path, pages: list[str], whole: bool) -> list[Path]:
     """Photograph each page in each view; gives the files written."""
     from playwright.sync_api import sync_playwright
 
@@ -102,9 +118,9 @@ def take(folder: Path, out: Path, pages: list[str], full_page: bool) -> list[Pat
                 page = context.new_page()
                 page.goto(f"{address}{source}.html")
                 settle(page)
-                target = out / f"{source.replace('/', '-')}-{name}.png"
-                page.screenshot(path=target, full_page=full_page)
-                written.append(target)
+                written += photograph(
+                    page, out / f"{source.replace('/', '-')}-{name}", whole
+                )
                 page.close()
             context.close()
         browser.close()
