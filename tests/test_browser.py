@@ -183,6 +183,17 @@ def test_the_page_is_no_wider_than_the_screen(visit):
     assert cut == []
 
 
+def test_the_icons_are_drawn(visit):
+    icon = visit.page.locator(".article-header-buttons i.fa-download").first
+    assert icon.is_visible()
+    assert visit.query(
+        "[...document.fonts].some("
+        "f => f.family.includes('Awesome') && f.status == 'loaded')"
+    )
+    drawn = "getComputedStyle(e, '::before').content"
+    assert icon.evaluate(f"e => {drawn}") not in ("none", "normal", '""')
+
+
 def test_every_code_cell_can_be_copied_and_no_output_can(chapter):
     cells = chapter.page.locator("div.cell_input div.highlight").count()
     assert cells > 0

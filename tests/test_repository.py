@@ -197,8 +197,8 @@ def test_the_lock_explains_itself_and_pins_exact_public_versions():
     lines = read(ROOT / "requirements.lock").splitlines()
     assert lines[0].startswith("# ")
     pins = [line for line in lines if not line.startswith("#")]
-    assert pins == sorted(pins, key=str.casefold)
-    assert len(lock()) == len(pins)
+    names = [line.split("==")[0].casefold() for line in pins]
+    assert names == sorted(set(names))
     exact = re.compile(r"[\w.-]+==[0-9][0-9a-z.]*(; \w+ == \"\w+\")?")
     assert [line for line in pins if not exact.fullmatch(line)] == []
     assert str(lock()["torch"].specifier) == "==2.13.0"
