@@ -227,8 +227,8 @@ def test_every_matrix_starts_with_deviation_002_and_none_is_smaller():
     model = chapter_model()
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            assert parameter.std() == pytest.approx(0.02, rel=0.05), name
-            assert parameter.mean() == pytest.approx(0.0, abs=0.001), name
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
+            assert parameter.mean().item() == pytest.approx(0.0, abs=0.001), name
 
 
 def test_building_a_model_draws_in_the_documented_order():
@@ -259,7 +259,10 @@ def rebuilt_logits(model: TinyGPT, tokens: torch.Tensor) -> torch.Tensor:
     x = x + weights["position_embedding.weight"][:T]
     for i in range(config.n_layers):
         part = f"blocks.{i}"
-        qkv = norm(x, f"{part}.attention_norm") @ weights[f"{part}.attention.qkv.weight"].T
+        qkv = (
+            norm(x, f"{part}.attention_norm")
+            @ weights[f"{part}.attention.qkv.weight"].T
+        )
         q, k, v = (
             chunk.reshape(B, T, config.n_heads, config.head_dim).transpose(1, 2)
             for chunk in qkv.split(config.d_model, dim=-1)
@@ -511,8 +514,9 @@ def test_the_breakdown_is_that_of_the_built_model_part_by_part(config):
 
 
 def test_eight_heads_move_only_the_norm_scales():
-    four, eight = param_breakdown(CHAPTER), param_breakdown(
-        GPTConfig(vocab_size=512, n_heads=8)
+    four, eight = (
+        param_breakdown(CHAPTER),
+        param_breakdown(GPTConfig(vocab_size=512, n_heads=8)),
     )
     moved = {part for part in four if four[part] != eight[part]}
     assert moved == {"norm scales", "total"}
@@ -666,7 +670,9 @@ def test_the_chapters_cache_takes_1024_bytes_a_token():
     assert kv_cache_bytes([]) == 0
 
 
-@pytest.mark.parametrize(("n_heads", "dtype", "s"), [(4, torch.float32, 4), (8, *HALF[:1], 2)])
+@pytest.mark.parametrize(
+    ("n_heads", "dtype", "s"), [(4, torch.float32, 4), (8, *HALF[:1], 2)]
+)
 def test_cache_bytes_do_not_depend_on_the_number_of_heads(n_heads, dtype, s):
     model = TinyGPT(GPTConfig(vocab_size=512, n_heads=n_heads)).to(dtype)
     cache = model(torch.zeros(1, 3, dtype=torch.long))[2]

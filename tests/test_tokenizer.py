@@ -322,7 +322,13 @@ def test_a_saved_tokenizer_works_in_a_new_process_with_another_encoding(tmp_path
         "print(json.dumps([ids, tokenizer.decode(ids)]))\n"
     )
     command = [sys.executable, "-X", "warn_default_encoding"]
-    command += ["-W", "error::EncodingWarning:tinygpt.transformer", "-c", code, str(path)]
+    command += [
+        "-W",
+        "error::EncodingWarning:tinygpt.transformer",
+        "-c",
+        code,
+        str(path),
+    ]
     environment = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252"}
     environment |= {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
