@@ -96,7 +96,6 @@ test: $(STAMPS)/book ## re-run every notebook alone, compare every number, test 
 lint: $(READY) ## check style, and that everything generated is fresh
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m tools.data --check
 	$(RUN) -m tools.export --check
 	$(RUN) -m tools.notebooks --check
 	$(RUN) -m tools.numbers --check

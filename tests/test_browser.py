@@ -1,6 +1,7 @@
 """The finished book in a real browser: light, dark, and as wide as a phone."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 import yaml
+from playwright import sync_api
 
 from tools import book
 from tools.pages import ROOT, read_site
@@ -15,14 +17,12 @@ from tools.screenshots import LAUNCH_ARGS, find_browser, serve, settle
 
 BROWSER = find_browser()
 if BROWSER is None:
-    pytest.skip(
-        "browser tests skipped: no Chromium or Chrome found (install chromium, or set "
-        "CHROME to its path)",
-        allow_module_level=True,
+    missing = (
+        "no Chromium or Chrome found (install chromium, or set CHROME to its path)"
     )
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="browser tests skipped: playwright is not installed"
-)
+    if os.environ.get("TINYGPT_REQUIRE_BROWSER"):
+        pytest.fail(f"browser tests are required here: {missing}", pytrace=False)
+    pytest.skip(f"browser tests skipped: {missing}", allow_module_level=True)
 
 VIEWS = {
     "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},

@@ -489,7 +489,7 @@ def prove(root: Path) -> subprocess.CompletedProcess[str]:
 def test_the_proof_installs_nothing_that_is_there(bare: Path):
     script(bare.parent / "programs/chromium", "exit 0")
     done = prove(bare)
-    assert (done.returncode, done.stdout) == (0, "make book\nmake test\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "make lint\nmake book\nmake test\n"), done.stderr
 
 
 def test_the_proof_installs_a_missing_browser(bare: Path):
@@ -503,6 +503,7 @@ def test_the_proof_installs_a_missing_browser(bare: Path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "Installing: chromium fonts-liberation",
+        "make lint",
         "make book",
         "make test",
     ]
