@@ -489,7 +489,9 @@ def prove(root: Path) -> subprocess.CompletedProcess[str]:
 def test_the_proof_installs_nothing_that_is_there(bare: Path):
     script(bare.parent / "programs/chromium", "exit 0")
     done = prove(bare)
-    assert (done.returncode, done.stdout) == (0, "make lint\nmake book\nmake test\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "make lint\nmake book\nmake test\n"), (
+        done.stderr
+    )
 
 
 def test_the_proof_installs_a_missing_browser(bare: Path):
