@@ -176,7 +176,7 @@ def test_without_a_network_the_error_says_what_was_tried_and_what_to_do(folder, 
     with pytest.raises(OSError, match="name resolution") as error:
         load_corpus(name)
     message = str(error.value)
-    assert f"no copy of the corpus '{name}'" in message
+    assert f"no copy of {corpus.CORPORA[name]['path']}" in message
     assert all(address in message for address in CORPORA[name]["addresses"])
     assert f"put it at {folder / 'data' / CORPORA[name]['path']}" in message
     assert files_in(folder) == []
@@ -273,5 +273,5 @@ def test_the_report_says_what_is_missing_and_what_to_do(folder, monkeypatch):
         "[ok] numpy",
         "[missing] no_such_package: pip install --upgrade no_such_package",
     ]
-    assert lines[4].startswith("[missing] corpus alice: no copy of the corpus")
+    assert lines[4].startswith("[missing] corpus alice: no copy of ch02/alice")
     assert len(lines) == 6

@@ -18,12 +18,13 @@ from typing import Any
 __all__ = [
     "CORPORA",
     "PACKAGES",
-    "corpus_places",
     "data_folder",
     "device_line",
-    "download_corpus",
+    "download_file",
     "environment_report",
+    "file_places",
     "load_corpus",
+    "load_file",
     "package_line",
     "verify_bytes",
     "write_whole",
@@ -86,18 +87,18 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def corpus_places(name: str, start: str | Path = ".") -> list[Path]:
-    """List where a corpus may lie, in the order in which the places are tried.
+def file_places(wanted: dict[str, Any], start: str | Path = ".") -> list[Path]:
+    """List where a file may lie, in the order in which the places are tried.
 
     ``data/<path>`` in ``start`` and in each folder above it, then the file itself
-    beside the notebook.
+    beside the notebook. ``wanted`` states the file as ``CORPORA`` does.
 
     Built in Setting up: the data, and a check of your machine, section Where a corpus
     is looked for:
     https://example.org/tinygpt/chapters/setup.html#where-a-corpus-is-looked-for
     """
     here = Path(start).resolve()
-    path = Path(CORPORA[name]["path"])
+    path = Path(wanted["path"])
     upward = [folder / "data" / path for folder in (here, *here.parents)]
     return [*upward, here / path.name]
 
@@ -116,14 +117,14 @@ def data_folder(start: str | Path = ".") -> Path:
     return here / "data"
 
 
-def download_corpus(name: str, target: Path) -> bytes:
-    """Download a corpus, verify it, keep it as ``target``, return its bytes.
+def download_file(wanted: dict[str, Any], target: Path) -> bytes:
+    """Download a file, verify it, keep it as ``target``, return its bytes.
 
     Built in Setting up: the data, and a check of your machine, section Where a corpus
     is looked for:
     https://example.org/tinygpt/chapters/setup.html#where-a-corpus-is-looked-for
     """
-    wanted, failures = CORPORA[name], ""
+    failures = ""
     for address in wanted["addresses"]:
         try:
             with urllib.request.urlopen(address, timeout=30) as answer:
@@ -135,13 +136,31 @@ def download_corpus(name: str, target: Path) -> bytes:
         write_whole(target, content)
         return content
     advice = f"fetch it on a machine with a network and put it at {target}"
-    raise OSError(f"no copy of the corpus {name!r} was found:{failures}\n  {advice}")
+    raise OSError(f"no copy of {wanted['path']} was found:{failures}\n  {advice}")
+
+
+def load_file(wanted: dict[str, Any], start: str | Path = ".") -> bytes:
+    """Return the bytes of a file whose size, hash and addresses ``wanted`` states.
+
+    It is looked for upward from ``start``, then beside the notebook, then downloaded.
+
+    Raises:
+        ValueError: a file was found that is not the one stated.
+        OSError: it is not on this machine and no address answers.
+
+    Built in Setting up: the data, and a check of your machine, section The one function
+    that everything uses:
+    https://example.org/tinygpt/chapters/setup.html#the-one-function-that-everything-uses
+    """
+    for place in file_places(wanted, start):
+        if os.path.isfile(place):
+            content = place.read_bytes()
+            return verify_bytes(content, str(place), wanted["bytes"], wanted["sha256"])
+    return download_file(wanted, data_folder(start) / wanted["path"])
 
 
 def load_corpus(name: str, start: str | Path = ".") -> str:
     """Return the text of a corpus, exactly as this book was computed with it.
-
-    It is looked for upward from ``start``, then beside the notebook, then downloaded.
 
     Raises:
         ValueError: for an unknown name, and for a file that is not the corpus.
@@ -155,14 +174,7 @@ def load_corpus(name: str, start: str | Path = ".") -> str:
     """
     if name not in CORPORA:
         raise ValueError(f"unknown corpus {name!r}; the names are {sorted(CORPORA)}")
-    wanted = CORPORA[name]
-    for place in corpus_places(name, start):
-        if os.path.isfile(place):
-            content = place.read_bytes()
-            verify_bytes(content, str(place), wanted["bytes"], wanted["sha256"])
-            return content.decode("utf-8")
-    target = data_folder(start) / wanted["path"]
-    return download_corpus(name, target).decode("utf-8")
+    return load_file(CORPORA[name], start).decode("utf-8")
 
 
 PACKAGES: dict[str, tuple] = {"torch": (2, 4), "numpy": (), "matplotlib": ()}

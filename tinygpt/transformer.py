@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -200,6 +201,9 @@ class BytePairTokenizer:
         """Read a tokenizer that ``save`` wrote; anything else is a ``ValueError``."""
         try:
             pairs = json.loads(Path(path).read_text(encoding="utf-8"))["merges"]
+            parts = [part for pair in pairs for part in pair]
+            if type(pairs) is not list or not all(type(part) is int for part in parts):
+                raise ValueError("merges is no list of pairs of whole numbers")
             return cls([Merge(a, b, i) for i, (a, b) in enumerate(pairs, start=256)])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a saved tokenizer: {error!r}") from error
@@ -223,11 +227,17 @@ def next_token_batch(
         inputs and targets, both (B, T), with ``inputs[:, 1:] == targets[:, :-1]``.
 
     Raises:
-        ValueError: the stream is too short for a choice of windows.
+        ValueError: the stream is too short for a choice of windows, or a size is not
+            positive.
 
     Built in The Transformer from first principles, section A batch of windows:
     https://example.org/tinygpt/chapters/ch02-transformer.html#a-batch-of-windows
     """
+    if block_size < 1 or batch_size < 1:
+        raise ValueError(
+            f"block_size is {block_size} and batch_size is {batch_size}; expected both "
+            "positive"
+        )
     if len(data) < block_size + 2:
         raise ValueError(
             f"block_size is {block_size} but the stream has {len(data)} tokens; "
@@ -315,7 +325,7 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         for name, size in vars(self).items():
-            if not size > 0:
+            if not 0 < size < math.inf:
                 raise ValueError(f"{name} is {size}; expected a positive number")
         if self.d_model % self.n_heads:
             raise ValueError(
@@ -485,6 +495,8 @@ class TinyGPT(nn.Module):
         """
         n_past = 0 if cache is None else cache[0][0].shape[-2]
         self.check(tokens, n_past)
+        if targets is not None:
+            self.check(targets)
         positions = torch.arange(n_past, n_past + tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
         present = []
@@ -524,11 +536,14 @@ def as_prompt(
     """
     try:
         tokens = torch.as_tensor(prompt)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the prompt is no rectangular list of ids: {error}") from None
     if tokens.numel() == 0:
         raise ValueError("the prompt is empty; expected at least one token id")
-    if tokens.is_floating_point() or tokens.dtype == torch.bool:
+    if tokens.dim() not in (1, 2):
+        shape = tuple(tokens.shape)
+        raise ValueError(f"the prompt has shape {shape}; expected (T,) or (B, T)")
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise ValueError(f"the prompt holds {tokens.dtype}; expected integer ids")
     tokens = tokens.long().reshape(-1, tokens.shape[-1])  # (B, T)
     model.check(tokens)
@@ -552,7 +567,8 @@ def choose(logits: Tensor, temperature: float, generator: torch.Generator) -> Te
     """
     if temperature == 0:
         return logits.argmax(dim=-1, keepdim=True)
-    weights = (logits.float() / temperature).softmax(dim=-1).cpu()
+    tiny = 1e-30  # below it the division would overflow; the choice is made long before
+    weights = (logits.float() / max(temperature, tiny)).softmax(dim=-1).cpu()
     return torch.multinomial(weights, 1, generator=generator).to(logits.device)
 
 
@@ -585,7 +601,7 @@ def generate(
     Built in The Transformer from first principles, section Writing:
     https://example.org/tinygpt/chapters/ch02-transformer.html#writing
     """
-    if not isinstance(temperature, (int, float)) or not 0 <= temperature < math.inf:
+    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature is {temperature!r}; expected a number from 0 up")
     tokens = as_prompt(model, prompt, max_new_tokens)  # (B, T)
     generator = torch.Generator().manual_seed(seed)
@@ -664,7 +680,8 @@ def lr_schedule(step: int, total_steps: int, peak: float) -> float:
     warmup = max(1, total_steps // 20)
     if step < warmup:
         return peak * (step + 1) / warmup
-    progress = min(1.0, (step - warmup) / max(1, total_steps - 1 - warmup))
+    last = total_steps - 1
+    progress = 1.0 if step >= last else (step - warmup) / (last - warmup)
     return peak * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
@@ -684,7 +701,8 @@ def heldout_loss(model: TinyGPT, data: Tensor, n_windows: int = 4) -> float:
             f"block_size is {T} but the held-out stream has {len(data)} tokens; "
             f"need at least {T + 1}"
         )
-    starts = torch.linspace(0, len(data) - T - 1, n_windows).long().tolist()
+    last = len(data) - T - 1
+    starts = torch.linspace(0, last, n_windows, dtype=torch.float64).long().tolist()
     windows = torch.stack([data[start : start + T + 1] for start in starts])
     windows = windows.to(model.token_embedding.weight.device)
     was_training = model.training
@@ -719,7 +737,9 @@ def attention_weights(
     """
     if not 0 <= layer < len(model.blocks):
         raise ValueError(f"layer is {layer}; expected 0 to {len(model.blocks) - 1}")
-    tokens = as_prompt(model, token_ids, max_new_tokens=0)[:1]  # (1, T)
+    tokens = as_prompt(model, token_ids, max_new_tokens=0)  # (1, T)
+    if len(tokens) > 1:
+        raise ValueError(f"a batch of {len(tokens)} sequences; expected one, (T,)")
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     was_training = model.training
     model.eval()
