@@ -8,7 +8,8 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup data export notebooks book serve test lint clean FORCE
+.PHONY: help setup data export notebooks book serve test lint reference experiments \
+	clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
@@ -99,6 +100,12 @@ lint: $(READY) ## check style, and that everything generated is fresh
 	$(RUN) -m tools.export --check
 	$(RUN) -m tools.notebooks --check
 	$(RUN) -m tools.numbers --check
+
+reference: $(STAMPS)/data ## make the long run of Step 6 anew (an hour), or continue it
+	$(RUN) -m tools.reference
+
+experiments: $(STAMPS)/data ## run what is missing of the experiments of Step 6
+	$(RUN) -m tools.experiments
 
 clean: ## remove what was built; .venv and data/ stay
 	rm -rf _build build .pytest_cache .ruff_cache .hypothesis

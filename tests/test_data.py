@@ -259,7 +259,8 @@ def test_a_package_that_pip_cannot_find_is_an_error(tree, run, wheelhouse, tmp_p
 
 
 def test_the_manifest_and_the_table_of_the_page_state_the_same():
-    manifest = {corpus["name"]: corpus for corpus in data.read_manifest()}
+    stated = [entry for entry in data.read_manifest() if "characters" in entry]
+    manifest = {corpus["name"]: corpus for corpus in stated}
     assert manifest.keys() == CORPORA.keys()
     for name, corpus in manifest.items():
         for key in ("path", "bytes", "sha256"):

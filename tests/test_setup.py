@@ -24,6 +24,8 @@ TARGETS = [
     "serve",
     "test",
     "lint",
+    "reference",
+    "experiments",
     "clean",
 ]
 

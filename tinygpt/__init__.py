@@ -3,8 +3,12 @@
 """A GPT from first principles: the saved code of the book, importable.
 
 The book: https://example.org/tinygpt/
+
+These names are reached through their modules, because more than one page defines them
+or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
 """
 
+from tinygpt.chars import CharTokenizer, split_corpus
 from tinygpt.corpus import (
     CORPORA,
     PACKAGES,
@@ -19,8 +23,24 @@ from tinygpt.corpus import (
     verify_bytes,
     write_whole,
 )
+from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
+from tinygpt.training import (
+    REFERENCE,
+    REFERENCE_ADDRESS,
+    FusedMHA,
+    TrainConfig,
+    Trainer,
+    WindowMLP,
+    estimate_loss,
+    fuse,
+    get_batch,
+    learning_rate,
+    load_reference,
+    progress,
+    save_whole,
+    whole_text_loss,
+)
 from tinygpt.transformer import (
-    Block,
     BytePairTokenizer,
     CausalSelfAttention,
     GPTConfig,
@@ -53,35 +73,53 @@ from tinygpt.transformer import (
 
 __all__ = [
     "CORPORA",
+    "GPT",
+    "MHA",
+    "MLP",
     "PACKAGES",
-    "Block",
+    "REFERENCE",
+    "REFERENCE_ADDRESS",
     "BytePairTokenizer",
     "CausalSelfAttention",
+    "CharTokenizer",
+    "FusedMHA",
     "GPTConfig",
+    "Head",
     "History",
     "LayerCache",
     "Merge",
     "SwiGLU",
     "TinyGPT",
+    "TrainConfig",
+    "Trainer",
+    "WindowMLP",
     "__version__",
     "as_prompt",
     "attention_weights",
     "causal_mask",
+    "check_sizes",
     "choose",
+    "component_counts",
+    "continue_ids",
     "count_pairs",
     "data_folder",
     "device_line",
     "download_file",
     "environment_report",
+    "estimate_loss",
     "file_places",
     "flops_per_token",
+    "fuse",
     "future_change",
     "generate",
+    "get_batch",
     "heldout_loss",
     "kv_cache_bytes",
     "learn_merges",
+    "learning_rate",
     "load_corpus",
     "load_file",
+    "load_reference",
     "longest_copied_span",
     "lr_schedule",
     "merge_pair",
@@ -89,10 +127,14 @@ __all__ = [
     "package_line",
     "param_breakdown",
     "parameter_count",
+    "progress",
+    "save_whole",
     "scaled_dot_product_attention",
+    "split_corpus",
     "train_model",
     "utf8_bytes",
     "verify_bytes",
+    "whole_text_loss",
     "write_whole",
 ]
 

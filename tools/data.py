@@ -17,6 +17,7 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import argparse
+import hashlib
 import http.client
 import json
 import re
@@ -27,7 +28,7 @@ import zipfile
 from typing import Any
 
 from tinygpt.corpus import verify_bytes, write_whole
-from tools.pages import ROOT
+from tools.pages import ROOT, read_site
 
 ADDRESS_TIMEOUT = 10  # seconds without an answer before the next source is tried
 PIP_TIMEOUT = 180
@@ -39,14 +40,41 @@ class DataError(Exception):
 
 
 def read_manifest(root: Path = ROOT) -> list[dict[str, Any]]:
-    """The corpora that ``data/manifest.json`` states."""
+    """The corpora and the reference files that ``data/manifest.json`` states."""
     text = (root / "data" / "manifest.json").read_text(encoding="utf-8")
-    return json.loads(text)["corpora"]
+    manifest = json.loads(text)
+    return manifest["corpora"] + manifest.get("reference", [])
+
+
+def state_reference(root: Path, name: str, content: bytes) -> None:
+    """Write a file of ``data/reference/``, and state it in the manifest."""
+    path = root / "data" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    others = [e for e in manifest.get("reference", []) if e["name"] != name]
+    entry = {
+        "name": name,
+        "description": "made by the code of Step 6, see tools/",
+        "path": f"reference/{name}",
+        "in_repository": True,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "licence": "MIT",
+        "sources": [read_site(root).raw(f"data/reference/{name}")],
+    }
+    manifest["reference"] = sorted([*others, entry], key=lambda e: e["name"])
+    write_whole(root / "data" / "reference" / name, content)
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, text.encode("utf-8"))
 
 
 def verify(corpus: dict[str, Any], content: bytes, origin: str) -> bytes:
-    """Return the bytes of a corpus if they are exactly what the manifest states."""
+    """Return the bytes of a file if they are exactly what the manifest states.
+
+    A file that is a text states its number of characters as well.
+    """
     verify_bytes(content, origin, corpus["bytes"], corpus["sha256"])
+    if "characters" not in corpus:
+        return content
     characters = len(content.decode("utf-8"))
     if characters != corpus["characters"]:
         raise ValueError(
