@@ -78,6 +78,9 @@ def test_text_files_are_utf8_with_plain_line_ends():
             assert not data.startswith(b"\xef\xbb\xbf"), path
 
 
+BINARY = (".png", ".pt", ".safetensors", ".woff2")
+
+
 def test_no_file_names_a_machine_or_a_package_registrys_host():
     hosts = "|".join(
         (r"pypi\.o[r]g", r"pythonho[s]ted", r"registry\.n[p]mjs", r"deb\.de[b]ian")
@@ -87,7 +90,7 @@ def test_no_file_names_a_machine_or_a_package_registrys_host():
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for path in repository_files()
-        if path.suffix not in (".png", ".pt", ".woff2") and path.parts[-2] != "ch02"
+        if path.suffix not in BINARY and path.parts[-2] != "ch02"
         for number, line in enumerate(read(path).splitlines(), 1)
         if pattern.search(line)
     ]

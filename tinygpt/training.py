@@ -355,8 +355,9 @@ class Trainer:
             _, loss = model(inputs, targets)
         if not torch.isfinite(loss):
             raise FloatingPointError(
-                f"the loss of step {step} is {loss.item()} at rate {rate:.2e}; the last "
-                f"checkpoint is {self.checkpoint or 'not kept'}; lower max_rate"
+                f"the loss of step {step} is {loss.item()} at rate {rate:.2e}; "
+                f"the last checkpoint is {self.checkpoint or 'not kept'}; "
+                "lower max_rate"
             )
         self.optimizer.zero_grad()
         loss.backward()
