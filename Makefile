@@ -101,7 +101,7 @@ lint: $(READY) ## check style, and that everything generated is fresh
 	$(RUN) -m tools.notebooks --check
 	$(RUN) -m tools.numbers --check
 
-reference: $(STAMPS)/data ## make the long run of Step 6 anew (an hour), or continue it
+reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
 	$(RUN) -m tools.reference
 
 experiments: $(STAMPS)/data ## run what is missing of the experiments of Step 6
