@@ -104,7 +104,7 @@ lint: $(READY) ## check style, and that everything generated is fresh
 reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
 	$(RUN) -m tools.reference
 
-experiments: $(STAMPS)/data ## run what is missing of the experiments of Step 6
+experiments: $(STAMPS)/data ## run what is missing of the pages' experiments
 	$(RUN) -m tools.experiments
 
 clean: ## remove what was built; .venv and data/ stay

@@ -11,8 +11,9 @@ from tinygpt.chars import CharTokenizer
 from tinygpt.corpus import load_corpus
 from tinygpt.gpt import GPT
 from tinygpt.training import REFERENCE, TrainConfig, learning_rate, load_reference
-from tools import experiments, reference
+from tools import reference
 from tools.data import read_manifest
+from tools.experiments import step6
 from tools.pages import ROOT
 
 FOLDER = ROOT / "data" / "reference"
@@ -105,21 +106,21 @@ def test_the_last_maps_are_those_of_the_stored_weights(log):
 
 
 def test_every_experiment_is_there_and_ran_its_budget(runs):
-    for seed in experiments.SEEDS:
+    for seed in step6.SEEDS:
         run = runs[f"seed {seed}"]
-        assert run["steps"] == len(run["train_loss"]) == experiments.SEED_STEPS
+        assert run["steps"] == len(run["train_loss"]) == step6.SEED_STEPS
         assert [e["step"] for e in run["evaluations"]] == [0, 500, 1_000, 1_500]
-    for depth in experiments.DEPTHS:
+    for depth in step6.DEPTHS:
         run = runs[f"depth {depth}"]
         sizes = {**reference.SIZES, "L": depth}
         count = sum(p.numel() for p in GPT(**sizes).parameters())
-        assert (run["parameters"], run["steps"]) == (count, experiments.BUDGET.steps)
-    for rate in experiments.MLP_RATES:
+        assert (run["parameters"], run["steps"]) == (count, step6.BUDGET.steps)
+    for rate in step6.MLP_RATES:
         run = runs[f"mlp at {rate}"]
         assert abs(run["parameters"] - 816_640) < 1_000
-        assert run["steps"] == experiments.BUDGET.steps
-    batch = experiments.BUDGET.batch_size * reference.SIZES["T"]
-    assert batch == experiments.MLP_BATCH
+        assert run["steps"] == step6.BUDGET.steps
+    batch = step6.BUDGET.batch_size * reference.SIZES["T"]
+    assert batch == step6.MLP_BATCH
 
 
 def test_recording_leaves_the_global_generator_as_it_was():

@@ -12,6 +12,7 @@ from tinygpt.chars import CharTokenizer, split_corpus
 from tinygpt.corpus import (
     CORPORA,
     PACKAGES,
+    STORED_ADDRESS,
     data_folder,
     device_line,
     download_file,
@@ -19,6 +20,7 @@ from tinygpt.corpus import (
     file_places,
     load_corpus,
     load_file,
+    load_stored,
     package_line,
     verify_bytes,
     write_whole,
@@ -26,7 +28,6 @@ from tinygpt.corpus import (
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
 from tinygpt.training import (
     REFERENCE,
-    REFERENCE_ADDRESS,
     FusedMHA,
     TrainConfig,
     Trainer,
@@ -78,7 +79,7 @@ __all__ = [
     "MLP",
     "PACKAGES",
     "REFERENCE",
-    "REFERENCE_ADDRESS",
+    "STORED_ADDRESS",
     "BytePairTokenizer",
     "CausalSelfAttention",
     "CharTokenizer",
@@ -120,6 +121,7 @@ __all__ = [
     "load_corpus",
     "load_file",
     "load_reference",
+    "load_stored",
     "longest_copied_span",
     "lr_schedule",
     "merge_pair",

@@ -18,6 +18,7 @@ from typing import Any
 __all__ = [
     "CORPORA",
     "PACKAGES",
+    "STORED_ADDRESS",
     "data_folder",
     "device_line",
     "download_file",
@@ -25,6 +26,7 @@ __all__ = [
     "file_places",
     "load_corpus",
     "load_file",
+    "load_stored",
     "package_line",
     "verify_bytes",
     "write_whole",
@@ -175,6 +177,37 @@ def load_corpus(name: str, start: str | Path = ".") -> str:
     if name not in CORPORA:
         raise ValueError(f"unknown corpus {name!r}; the names are {sorted(CORPORA)}")
     return load_file(CORPORA[name], start).decode("utf-8")
+
+
+STORED_ADDRESS = (
+    "https://raw.githubusercontent.com/example/tinygpt/main/data/reference/"
+)
+
+
+def load_stored(name: str, size: int, sha256: str, start: str | Path = ".") -> bytes:
+    """Return a file that this book's own code made and stored, found or downloaded.
+
+    Args:
+        name: its name below ``data/reference/``.
+        size: its length in bytes.
+        sha256: its fingerprint, in hexadecimal digits.
+        start: the folder in which to begin to look.
+
+    Raises:
+        ValueError: a file was found that is not the one stated.
+        OSError: it is not on this machine and no address answers.
+
+    Built in Setting up: the data, and a check of your machine, section The one function
+    that everything uses:
+    https://example.org/tinygpt/chapters/setup.html#the-one-function-that-everything-uses
+    """
+    wanted = {
+        "path": f"reference/{name}",
+        "bytes": size,
+        "sha256": sha256,
+        "addresses": (STORED_ADDRESS + name,),
+    }
+    return load_file(wanted, start)
 
 
 PACKAGES: dict[str, tuple] = {"torch": (2, 4), "numpy": (), "matplotlib": ()}

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tinygpt.corpus import load_file
+from tinygpt.corpus import load_stored
 
 __all__ = [
     "REFERENCE",
-    "REFERENCE_ADDRESS",
     "FusedMHA",
     "TrainConfig",
     "Trainer",
@@ -391,9 +390,6 @@ class Trainer:
         self.log, self.best = state["log"], state["best"]
 
 
-REFERENCE_ADDRESS = (
-    "https://raw.githubusercontent.com/example/tinygpt/main/data/reference/"
-)
 REFERENCE: dict[str, tuple[int, str]] = {
     "step6_log.json": (
         318_556,
@@ -422,14 +418,7 @@ def load_reference(name: str, start: str | Path = ".") -> bytes:
     """
     if name not in REFERENCE:
         raise ValueError(f"unknown file {name!r}; the names are {sorted(REFERENCE)}")
-    size, sha256 = REFERENCE[name]
-    wanted = {
-        "path": f"reference/{name}",
-        "bytes": size,
-        "sha256": sha256,
-        "addresses": (REFERENCE_ADDRESS + name,),
-    }
-    return load_file(wanted, start)
+    return load_stored(name, *REFERENCE[name], start)
 
 
 class WindowMLP(nn.Module):

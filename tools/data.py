@@ -53,7 +53,7 @@ def state_reference(root: Path, name: str, content: bytes) -> None:
     others = [e for e in manifest.get("reference", []) if e["name"] != name]
     entry = {
         "name": name,
-        "description": "made by the code of Step 6, see tools/",
+        "description": "made by the book's own code, see CONTRIBUTING.md",
         "path": f"reference/{name}",
         "in_repository": True,
         "bytes": len(content),

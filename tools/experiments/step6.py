@@ -1,24 +1,12 @@
-"""Run the experiments of Step 6 and store their log: what ``make experiments`` runs.
+"""The experiments of Step 6, all on the page's own functions.
 
-Three questions, all asked of the page's own functions: how far do two seeds of the
-reference recipe differ, what does depth buy at a fixed budget, and is it attention or
-the number of parameters? Each finished run is written to
-``data/reference/step6_experiments.json`` at once, and one that stands there is not run
-again, so an interrupted command is continued by giving it again.
-
-Usage: ``python -m tools.experiments``
+How far do two seeds of the reference recipe differ, what does depth buy at a fixed
+budget, and is it attention or the number of parameters?
 """
 
-import sys
-from pathlib import Path
-
-if __package__ in (None, ""):
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-import argparse
-import json
-import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,9 +24,7 @@ from tinygpt.training import (
     get_batch,
     whole_text_loss,
 )
-from tools.data import state_reference
-from tools.pages import ROOT
-from tools.reference import SEED, SIZES, machine
+from tools.reference import SEED, SIZES
 
 SEEDS = (1338, 1339)  # the reference run itself is the third
 SEED_STEPS = 1_500
@@ -54,12 +40,10 @@ def train_once(
     model: nn.Module, data: tuple[Tensor, Tensor], config: TrainConfig, until: int
 ) -> dict[str, Any]:
     """Train one model and say what came of it."""
-    start = time.perf_counter()
     log = Trainer(model, *data, config).run(until)
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": until,
-        "seconds": time.perf_counter() - start,
         "evaluations": log["evaluations"],
         "train_loss": log["train_loss"],
     }
@@ -94,37 +78,16 @@ def mlp_run(data: tuple[Tensor, Tensor], rate: float) -> dict[str, Any]:
     return result
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run what is missing."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.experiments", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
-    options = parser.parse_args(argv)
-    torch.set_num_threads(1)  # so that other work can go on beside it
-    text = load_corpus("tinyshakespeare", options.root)
+def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every run by name."""
+    text = load_corpus("tinyshakespeare", root)
     ids = CharTokenizer.from_text(text).encode(text)
     data = split_corpus(torch.tensor(ids))
-    runs: dict[str, Callable[[], dict[str, Any]]] = {}
+    by_name: dict[str, Callable[[], dict[str, Any]]] = {}
     for depth in DEPTHS:
-        runs[f"depth {depth}"] = lambda depth=depth: depth_run(data, depth)
+        by_name[f"depth {depth}"] = partial(depth_run, data, depth)
     for rate in MLP_RATES:
-        runs[f"mlp at {rate}"] = lambda rate=rate: mlp_run(data, rate)
+        by_name[f"mlp at {rate}"] = partial(mlp_run, data, rate)
     for seed in SEEDS:
-        runs[f"seed {seed}"] = lambda seed=seed: seed_run(data, seed)
-    target = options.root / "data" / "reference" / LOG
-    log: dict[str, Any] = {"machine": machine(), "runs": {}}
-    if target.is_file():
-        log = json.loads(target.read_text(encoding="utf-8"))
-    for name, run in runs.items():
-        if name in log["runs"]:
-            print(f"{name}: done before")
-            continue
-        log["runs"][name] = run()
-        state_reference(options.root, LOG, (json.dumps(log) + "\n").encode("utf-8"))
-        print(f"{name}: {log['runs'][name]['seconds']:.0f} s", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        by_name[f"seed {seed}"] = partial(seed_run, data, seed)
+    return by_name
