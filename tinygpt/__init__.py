@@ -8,6 +8,16 @@ These names are reached through their modules, because more than one page define
 or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
 """
 
+from tinygpt.attention import (
+    CausalHead,
+    OneHeadModel,
+    assert_causal,
+    draw_windows,
+    find_leaks,
+    fit_windows,
+    moved_positions,
+    windows_loss,
+)
 from tinygpt.chars import (
     CharTokenizer,
     bits_per_character,
@@ -86,6 +96,7 @@ __all__ = [
     "REFERENCE",
     "REFERENCE_ADDRESS",
     "BytePairTokenizer",
+    "CausalHead",
     "CausalSelfAttention",
     "CharTokenizer",
     "FusedMHA",
@@ -94,6 +105,7 @@ __all__ = [
     "History",
     "LayerCache",
     "Merge",
+    "OneHeadModel",
     "SwiGLU",
     "TinyGPT",
     "TrainConfig",
@@ -101,6 +113,7 @@ __all__ = [
     "WindowMLP",
     "__version__",
     "as_prompt",
+    "assert_causal",
     "attention_weights",
     "bits_per_character",
     "causal_mask",
@@ -113,9 +126,12 @@ __all__ = [
     "data_folder",
     "device_line",
     "download_file",
+    "draw_windows",
     "environment_report",
     "estimate_loss",
     "file_places",
+    "find_leaks",
+    "fit_windows",
     "flops_per_token",
     "fuse",
     "future_change",
@@ -131,6 +147,7 @@ __all__ = [
     "longest_copied_span",
     "lr_schedule",
     "merge_pair",
+    "moved_positions",
     "next_token_batch",
     "package_line",
     "param_breakdown",
@@ -144,6 +161,7 @@ __all__ = [
     "utf8_bytes",
     "verify_bytes",
     "whole_text_loss",
+    "windows_loss",
     "write_whole",
 ]
 
