@@ -18,6 +18,13 @@ from tinygpt.attention import (
     moved_positions,
     windows_loss,
 )
+from tinygpt.bigram import (
+    Bigram,
+    bigram_bits,
+    bigram_counts,
+    bigram_probabilities,
+    sample_bigram,
+)
 from tinygpt.chars import (
     CharTokenizer,
     bits_per_character,
@@ -95,6 +102,7 @@ __all__ = [
     "PACKAGES",
     "REFERENCE",
     "REFERENCE_ADDRESS",
+    "Bigram",
     "BytePairTokenizer",
     "CausalHead",
     "CausalSelfAttention",
@@ -115,6 +123,9 @@ __all__ = [
     "as_prompt",
     "assert_causal",
     "attention_weights",
+    "bigram_bits",
+    "bigram_counts",
+    "bigram_probabilities",
     "bits_per_character",
     "causal_mask",
     "check_sizes",
@@ -153,6 +164,7 @@ __all__ = [
     "param_breakdown",
     "parameter_count",
     "progress",
+    "sample_bigram",
     "save_whole",
     "scaled_dot_product_attention",
     "split_corpus",
