@@ -176,8 +176,9 @@ def find_leaks(
     """Pairs (changed, moved) in which an output moved before the symbol that changed.
 
     Changes each of ``positions`` in turn, all but the first by default, and runs the
-    model once for each. An empty list says that these ids showed no leak. See
-    ``moved_positions`` for the arguments and for what is refused.
+    model once for each. An empty list says that these ids showed no leak; it is no
+    proof, and a leak that is lost in rounding does not show. See ``moved_positions``
+    for the arguments and for what is refused.
 
     Raises:
         ValueError: also when there is no position to change.
