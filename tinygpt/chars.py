@@ -192,7 +192,7 @@ def code_bits(probabilities: Tensor, ids: Tensor) -> float:
     total = p.sum().item()
     if not (bool((p >= 0).all()) and total <= 1 + 1e-4):
         raise ValueError(
-            f"probabilities from {p.min().item()}, with sum {total}; expected none "
+            f"probabilities from {p.min().item():g}, with sum {total:g}; expected none "
             "below 0, and a sum of at most 1"
         )
     return p[ids.long()].log2().mean().abs().item()
