@@ -139,7 +139,9 @@ def test_speeches_drawn_at_random_have_been_read_before_more_often(text, seed, p
     by_position = share_seen(train, held_out)
     assert 0.002 < by_position < 0.0025
     assert share_seen(known, asked) > 3 * by_position
-    assert shown(printed, "by position 0.2% 49.8%", "speeches 1.5% 52.0%")
+    assert share_seen(known, asked) > 0.0125  # the tenth that has most has 0.012
+    assert shown(printed, "0.3% 1.0% 1.2% 1.2% 0.2% 0.9% 0.8% 0.3% 0.7% 0.2%")
+    assert shown(printed, "by position 0.2% 48.6%", "speeches 1.5% 49.8%")
 
 
 def test_training_windows_hold_the_whole_text_if_windows_are_drawn(text, printed):
