@@ -19,6 +19,7 @@ from tinygpt.chars import (
     CharTokenizer,
     bits_per_character,
     code_bits,
+    huffman_code,
     split_corpus,
     unigram_probabilities,
 )
@@ -133,6 +134,7 @@ __all__ = [
     "generate",
     "get_batch",
     "heldout_loss",
+    "huffman_code",
     "kv_cache_bytes",
     "learn_merges",
     "learning_rate",

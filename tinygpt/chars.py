@@ -5,6 +5,7 @@
 The saved code of https://example.org/tinygpt/chapters/step1-data.html
 """
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = [
     "CharTokenizer",
     "bits_per_character",
     "code_bits",
+    "huffman_code",
     "split_corpus",
     "unigram_probabilities",
 ]
@@ -89,6 +91,27 @@ class CharTokenizer:
         return "".join(characters)
 
 
+def split_corpus(data: Any, fraction: float = 0.9) -> tuple[Any, Any]:
+    """Split a text, list or tensor by position into a training and a held-out part.
+
+    The first ``int(fraction * len(data))`` items are for training, the rest is held
+    out.
+
+    Raises:
+        ValueError: one of the two parts would be empty.
+
+    Built in Step 1: text as a list of numbers, section Two parts:
+    https://example.org/tinygpt/chapters/step1-data.html#two-parts
+    """
+    n = int(fraction * len(data))
+    if not 0 < n < len(data):
+        raise ValueError(
+            f"fraction {fraction} of {len(data)} items leaves a part empty; expected "
+            "a fraction between 0 and 1, and data long enough for two parts"
+        )
+    return data[:n], data[n:]
+
+
 def bits_per_character(nats: float) -> float:
     """Turn a mean loss in nats into bits: one bit is ln 2 nats.
 
@@ -131,8 +154,8 @@ def unigram_probabilities(ids: Tensor, vocab_size: int, add: float = 0.0) -> Ten
     Example: ``unigram_probabilities(torch.tensor([0, 0, 1]), 2, add=1)`` is
     ``[0.6, 0.4]``.
 
-    Built in Step 1: text as a list of numbers, section What a guess is worth:
-    https://example.org/tinygpt/chapters/step1-data.html#what-a-guess-is-worth
+    Built in Step 1: text as a list of numbers, section Counting: the unigram code:
+    https://example.org/tinygpt/chapters/step1-data.html#counting-the-unigram-code
     """
     _check_ids(ids, vocab_size)
     if not 0 <= add < math.inf:
@@ -157,8 +180,8 @@ def code_bits(probabilities: Tensor, ids: Tensor) -> float:
     Example: ``code_bits(torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0, 1]))`` is
     ``1.5``.
 
-    Built in Step 1: text as a list of numbers, section What a guess is worth:
-    https://example.org/tinygpt/chapters/step1-data.html#what-a-guess-is-worth
+    Built in Step 1: text as a list of numbers, section Counting: the unigram code:
+    https://example.org/tinygpt/chapters/step1-data.html#counting-the-unigram-code
     """
     if probabilities.dim() != 1:
         raise ValueError(
@@ -169,28 +192,46 @@ def code_bits(probabilities: Tensor, ids: Tensor) -> float:
     total = p.sum().item()
     if not (bool((p >= 0).all()) and total <= 1 + 1e-4):
         raise ValueError(
-            f"probabilities from {p.min().item()}, with sum {total}; expected none "
+            f"probabilities from {p.min().item():g}, with sum {total:g}; expected none "
             "below 0, and a sum of at most 1"
         )
     return p[ids.long()].log2().mean().abs().item()
 
 
-def split_corpus(data: Any, fraction: float = 0.9) -> tuple[Any, Any]:
-    """Split a text, list or tensor by position into a training and a held-out part.
+def huffman_code(weights: Sequence[float]) -> list[str]:
+    """Find the prefix code whose mean word length is least, for symbols so frequent.
 
-    The first ``int(fraction * len(data))`` items are for training, the rest is held
-    out.
+    The two lightest groups are joined again and again; each joining puts one more
+    digit in front of the words of both (Huffman, 1952). Among equals, the group with
+    the smallest symbol comes first, so the code is the same everywhere.
+
+    Args:
+        weights: a count or probability for each symbol; zero is allowed.
+
+    Returns:
+        One word of "0" and "1" for each symbol.
 
     Raises:
-        ValueError: one of the two parts would be empty.
+        ValueError: fewer than two symbols, or a weight negative or not finite.
 
-    Built in Step 1: text as a list of numbers, section Two parts:
-    https://example.org/tinygpt/chapters/step1-data.html#two-parts
+    Example: ``huffman_code([2, 1, 1])`` is ``["0", "10", "11"]``.
+
+    Built in Step 1: text as a list of numbers, section Bits that can be sent:
+    https://example.org/tinygpt/chapters/step1-data.html#bits-that-can-be-sent
     """
-    n = int(fraction * len(data))
-    if not 0 < n < len(data):
-        raise ValueError(
-            f"fraction {fraction} of {len(data)} items leaves a part empty; expected "
-            "a fraction between 0 and 1, and data long enough for two parts"
-        )
-    return data[:n], data[n:]
+    if len(weights) < 2:
+        raise ValueError(f"there are {len(weights)} weights; expected two or more")
+    for i, weight in enumerate(weights):
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"weight {i} is {weight}; expected a finite number >= 0")
+    words = [""] * len(weights)
+    heap = [(weight, i, [i]) for i, weight in enumerate(weights)]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        groups = heapq.heappop(heap), heapq.heappop(heap)
+        for digit, (_, _, symbols) in zip("01", groups):
+            for symbol in symbols:
+                words[symbol] = digit + words[symbol]
+        (a, i, left), (b, j, right) = groups
+        heapq.heappush(heap, (a + b, min(i, j), left + right))
+    return words
