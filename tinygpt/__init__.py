@@ -8,7 +8,13 @@ These names are reached through their modules, because more than one page define
 or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
 """
 
-from tinygpt.chars import CharTokenizer, split_corpus
+from tinygpt.chars import (
+    CharTokenizer,
+    bits_per_character,
+    code_bits,
+    split_corpus,
+    unigram_probabilities,
+)
 from tinygpt.corpus import (
     CORPORA,
     PACKAGES,
@@ -97,9 +103,11 @@ __all__ = [
     "__version__",
     "as_prompt",
     "attention_weights",
+    "bits_per_character",
     "causal_mask",
     "check_sizes",
     "choose",
+    "code_bits",
     "component_counts",
     "continue_ids",
     "count_pairs",
@@ -134,6 +142,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "split_corpus",
     "train_model",
+    "unigram_probabilities",
     "utf8_bytes",
     "verify_bytes",
     "whole_text_loss",
