@@ -8,6 +8,13 @@ These names are reached through their modules, because more than one page define
 or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
 """
 
+from tinygpt.bigram import (
+    Bigram,
+    bigram_bits,
+    bigram_counts,
+    bigram_probabilities,
+    sample_bigram,
+)
 from tinygpt.chars import (
     CharTokenizer,
     bits_per_character,
@@ -94,6 +101,7 @@ __all__ = [
     "PACKAGES",
     "REFERENCE",
     "STORED_ADDRESS",
+    "Bigram",
     "BytePairTokenizer",
     "CausalSelfAttention",
     "CharMLP",
@@ -112,6 +120,9 @@ __all__ = [
     "__version__",
     "as_prompt",
     "attention_weights",
+    "bigram_bits",
+    "bigram_counts",
+    "bigram_probabilities",
     "bits_per_character",
     "causal_mask",
     "check_sizes",
@@ -150,6 +161,7 @@ __all__ = [
     "param_breakdown",
     "parameter_count",
     "progress",
+    "sample_bigram",
     "sample_mlp",
     "save_whole",
     "scaled_dot_product_attention",
