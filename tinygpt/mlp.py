@@ -42,8 +42,8 @@ def context_windows(ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Example: ids 5, 6, 7, 8 with ``k=2`` give the contexts 5, 6 and 6, 7 with the
     targets 7 and 8.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section Windows:
+    https://example.org/tinygpt/chapters/step3-mlp.html#windows
     """
     if k < 1:
         raise ValueError(f"k is {k}; expected a positive number")
@@ -74,8 +74,8 @@ class CharMLP(nn.Module):
     Raises:
         ValueError: a size is not positive.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section The model:
+    https://example.org/tinygpt/chapters/step3-mlp.html#the-model
     """
 
     def __init__(self, V: int, k: int, e: int, hidden: int) -> None:
@@ -138,8 +138,8 @@ def mlp_loss(model: CharMLP, ids: Tensor, batch_size: int = 8_192) -> float:
     Raises:
         ValueError: the text has no target, or ``batch_size`` is not positive.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section The first loss:
+    https://example.org/tinygpt/chapters/step3-mlp.html#the-first-loss
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected a positive number")
@@ -163,8 +163,8 @@ def falling_rates(peak: float, steps: int) -> list[float]:
     Raises:
         ValueError: ``steps`` is not positive.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section The first loss:
+    https://example.org/tinygpt/chapters/step3-mlp.html#the-first-loss
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; expected a positive number")
@@ -194,8 +194,8 @@ def train_mlp(
         ValueError: the text has no target, or ``batch_size`` is not positive.
         FloatingPointError: the loss of a step is not finite.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section The first loss:
+    https://example.org/tinygpt/chapters/step3-mlp.html#the-first-loss
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected a positive number")
@@ -248,8 +248,8 @@ def sample_mlp(
     Raises:
         ValueError: the beginnings are shorter than k, or a number is negative.
 
-    Built in Step 3: a network over the last few characters:
-    https://example.org/tinygpt/chapters/step3-mlp.html
+    Built in Step 3: a network over the last few characters, section What it writes:
+    https://example.org/tinygpt/chapters/step3-mlp.html#what-it-writes
     """
     if idx.dim() != 2 or len(idx) == 0 or idx.shape[1] < model.k:
         raise ValueError(
