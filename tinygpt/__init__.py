@@ -50,6 +50,14 @@ from tinygpt.corpus import (
     write_whole,
 )
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
+from tinygpt.mlp import (
+    CharMLP,
+    context_windows,
+    falling_rates,
+    mlp_loss,
+    sample_mlp,
+    train_mlp,
+)
 from tinygpt.training import (
     REFERENCE,
     FusedMHA,
@@ -108,6 +116,7 @@ __all__ = [
     "BytePairTokenizer",
     "CausalHead",
     "CausalSelfAttention",
+    "CharMLP",
     "CharTokenizer",
     "FusedMHA",
     "GPTConfig",
@@ -134,6 +143,7 @@ __all__ = [
     "choose",
     "code_bits",
     "component_counts",
+    "context_windows",
     "continue_ids",
     "count_pairs",
     "data_folder",
@@ -142,6 +152,7 @@ __all__ = [
     "draw_windows",
     "environment_report",
     "estimate_loss",
+    "falling_rates",
     "file_places",
     "find_leaks",
     "fit_windows",
@@ -162,6 +173,7 @@ __all__ = [
     "longest_copied_span",
     "lr_schedule",
     "merge_pair",
+    "mlp_loss",
     "moved_positions",
     "next_token_batch",
     "package_line",
@@ -169,9 +181,11 @@ __all__ = [
     "parameter_count",
     "progress",
     "sample_bigram",
+    "sample_mlp",
     "save_whole",
     "scaled_dot_product_attention",
     "split_corpus",
+    "train_mlp",
     "train_model",
     "unigram_probabilities",
     "utf8_bytes",
