@@ -150,7 +150,24 @@ def test_with_four_times_the_steps_the_price_of_a_long_context_falls(runs):
         return mean(bits(runs, series, 12)) - mean(bits(runs, series, 5))
 
     assert 0 < price("longer") < price("same width") < price("same size")
-    assert price("half the rate") < price("same width")
+
+
+def test_half_the_rate_does_not_help_the_long_context_but_harms_the_short_one(runs):
+    change = {
+        k: mean(bits(runs, "half the rate", k)) - mean(bits(runs, "same width", k))
+        for k in (5, 12)
+    }
+    assert change[5] > 0.02
+    assert abs(change[12]) < 0.02
+
+
+def test_more_steps_help_a_longer_context_more(runs):
+    gains = [
+        mean(bits(runs, "half the rate", k, "train"))
+        - mean(bits(runs, "longer", k, "train"))
+        for k in step3.CONTEXTS
+    ]
+    assert gains == sorted(gains)
 
 
 def test_the_rate_of_the_page_is_the_best_of_the_five(runs):
