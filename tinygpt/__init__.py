@@ -51,6 +51,7 @@ from tinygpt.corpus import (
 )
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
 from tinygpt.mlp import (
+    SWEEP_LOG,
     CharMLP,
     context_windows,
     falling_rates,
@@ -112,6 +113,7 @@ __all__ = [
     "PACKAGES",
     "REFERENCE",
     "STORED_ADDRESS",
+    "SWEEP_LOG",
     "Bigram",
     "BytePairTokenizer",
     "CausalHead",

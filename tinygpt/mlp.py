@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 __all__ = [
+    "SWEEP_LOG",
     "CharMLP",
     "context_windows",
     "falling_rates",
@@ -223,6 +224,13 @@ def train_mlp(
     finally:
         model.train(was_training)
     return log
+
+
+SWEEP_LOG = (
+    "step3_experiments.json",
+    96_747,
+    "d02ff7c0af45e4461ad0cd1e52eab5ddf8376f5a415779de4a91342ef4e68ef6",
+)
 
 
 @torch.no_grad()
