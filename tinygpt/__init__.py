@@ -22,6 +22,7 @@ from tinygpt.corpus import (
     load_file,
     load_stored,
     package_line,
+    try_check,
     verify_bytes,
     write_whole,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "split_corpus",
     "train_model",
+    "try_check",
     "utf8_bytes",
     "verify_bytes",
     "whole_text_loss",
