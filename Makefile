@@ -9,12 +9,14 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	clean FORCE
+	student clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
 # Extra words for pytest, such as ARGS="-k attention -x".
 ARGS ?=
+# `make book EDITION=student` builds the edition without solutions as well.
+EDITION ?=
 # Where `make serve` listens.
 PORT ?= 8000
 
@@ -76,8 +78,11 @@ $(STAMPS)/notebooks: $(STAMPS)/data $(STAMPS)/export tools/notebooks.py $(PRESS)
 	$(RUN) -m tools.notebooks
 	@ls chapters/*.md notebooks/*.ipynb > $@
 
-book: $(STAMPS)/book ## execute every page and build the book in _build/html
+book: $(STAMPS)/book $(if $(EDITION),$(EDITION)) ## execute every page and build the book
 	@echo "Read it with 'make serve', or open _build/html/index.html in a browser."
+
+student: $(STAMPS)/book # make book EDITION=student: without solutions, in _build/student
+	$(RUN) -m tools.edition student
 
 SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) _config.yml _toc.yml
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
