@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,9 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         os.environ["PATH"] = path
         for logger, level in zip(loggers, levels, strict=True):
@@ -146,7 +149,7 @@ def _quiet() -> Iterator[None]:
 
 def marks(place: Path, name: str, student: str) -> dict[str, Mark]:
     """A student's marks by cell, manual ones included; empty where none are stored."""
-    with Gradebook(f"sqlite:///{place / 'gradebook.db'}") as book:
+    with _quiet(), Gradebook(f"sqlite:///{place / 'gradebook.db'}") as book:
         try:
             submission = book.find_submission(name, student)
         except MissingEntry:
@@ -167,7 +170,7 @@ def marks(place: Path, name: str, student: str) -> dict[str, Mark]:
 
 def name_student(place: Path, student: str, shown: str) -> None:
     """Let formgrader show a student's name as it was handed in."""
-    with Gradebook(f"sqlite:///{place / 'gradebook.db'}") as book:
+    with _quiet(), Gradebook(f"sqlite:///{place / 'gradebook.db'}") as book:
         book.update_or_create_student(student, last_name=shown)
 
 

@@ -2,8 +2,8 @@
 
 The kernel is started by bubblewrap (Debian: ``bubblewrap``) in namespaces of its own.
 It sees the system and the Python environment read-only, the folder ``data/``, and an
-empty home that is gone afterwards. It has no network, and it sees neither the course nor
-the submissions, nor another process. Limits on memory, on processor time and on the
+empty home that is gone afterwards. It has no network, and it sees neither the course
+nor the submissions, nor another process. Limits on memory, on processor time and on the
 size of a file are set before the first line of the student's code runs.
 
 What this does not promise. The student's code and the checks share one process while a

@@ -246,7 +246,7 @@ def canonical(source: NotebookNode, submitted: list[Cell]) -> NotebookNode:
 
 
 def _part(cell: Cell, tasks: list[Task]) -> tuple[str, str]:
-    """What a submitted cell is: the exercise and the part of it, or the student's own."""
+    """What a submitted cell is: an exercise's part, or the student's own."""
     first = cell.source.lstrip().split("\n", 1)[0]
     bound = _bound(cell.source) if cell.kind == "code" else set()
     if cell.grade_id == "set-up" or first.startswith("# Set-up: installs"):
@@ -317,7 +317,7 @@ def _answer(
     ]
     said = notes[task.label]
     if not found:
-        said.append("the answer's cell is missing")
+        said += ["the answer's cell is missing"] if submitted else []
         return None
     answers = [i for i in found if _plain(submitted[i].source) != _plain(task.stub)]
     if not answers:
@@ -334,7 +334,7 @@ def _helpers(
     parts: list[tuple[str, str]],
     chosen: dict[str, int | None],
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """The student's own cells before each answer, and those between it and its check."""
+    """The student's own cells before each answer, and between it and its check."""
     before: dict[str, list[int]] = {task.label: [] for task in tasks}
     after: dict[str, list[int]] = {task.label: [] for task in tasks}
     stubs = {_plain(task.stub) for task in tasks}
@@ -396,14 +396,14 @@ def _tampered(
     if task.kind != "code":
         return []
     whole = task.part("check").source
-    known = (_plain(whole), _plain(_without_hidden(whole)))
+    known = (_plain(whole), _plain(without_hidden(whole)))
     for cell, part in zip(submitted, parts, strict=True):
         if part == (task.label, "check") and _plain(cell.source) not in known:
             return ["the check's cell was changed; the original was used"]
     return []
 
 
-def _without_hidden(source: str) -> str:
+def without_hidden(source: str) -> str:
     return re.sub(r"(?s)### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS\n?", "", source)
 
 
