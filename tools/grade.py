@@ -57,6 +57,7 @@ from tools.submissions import (
 
 SHOWN = 20_000  # characters of one cell's output
 PICTURES = 2 * MEBI
+STARTUP = 120  # seconds for a kernel and its set-up cell
 STARTS = 4  # kernels for one exercise: a helper cell that kills one is left out
 
 
@@ -165,7 +166,6 @@ class Isolated(NbGraderPreprocessor):
         self, cells: list[NotebookNode], limits: Limits
     ) -> tuple[NotebookNode | None, str]:
         """Run cells in a fresh kernel; the one that ended it, and why, or nothing."""
-        end = time.monotonic() + limits.seconds
         cell = None
         with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as place:
             manager, environment = kernel_manager(
@@ -175,7 +175,7 @@ class Isolated(NbGraderPreprocessor):
                 nbformat.v4.new_notebook(cells=cells),
                 km=manager,
                 allow_errors=True,
-                startup_timeout=120,
+                startup_timeout=STARTUP,
                 record_timing=False,
                 shutdown_kernel="immediate",
             )

@@ -137,12 +137,12 @@ def read_cells(path: Path) -> list[Cell]:
         raise
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}") from None
-    except (Exception, RecursionError) as error:
+    except Exception as error:
         raise UnreadableError(f"is not a notebook ({type(error).__name__})") from None
 
 
 def _cell(raw: dict) -> Cell:
-    source = raw.get("source", "")
+    source = raw.get("source") or ""
     text = source if isinstance(source, str) else "".join(map(str, source))
     about = (raw.get("metadata") or {}).get("nbgrader") or {}
     return Cell(
@@ -201,9 +201,11 @@ def tasks_of(node: NotebookNode) -> list[Task]:
     found: dict[str, Task] = {}
     for cell in node.cells:
         about = cell.metadata.get("tinygpt", {})
-        if label := about.get("exercise"):
-            task = Task(label, about["title"], about["kind"], [])
-            found.setdefault(label, task).cells.append(cell)
+        label = about.get("exercise", "")
+        if label and label not in found:
+            found[label] = Task(label, about.title, about.kind, [])
+        if label:
+            found[label].cells.append(cell)
     return list(found.values())
 
 
