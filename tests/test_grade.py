@@ -155,8 +155,6 @@ def test_one_cell_may_answer_everything(source):
 def test_the_last_of_several_answers_counts_and_a_stub_never_does(source):
     first = "def twice(x):\n    return 7"
     cells = handed_in(source, GOOD | {"ex-step9-twice": first})
-    stub = handed_in(source)[3]
-    assert "raise NotImplementedError" in stub.source or stub.grade_id
     stubs = [c for c in handed_in(source) if c.grade_id == "ex-step9-twice"]
     node = canonical(source, [*cells, Cell("code", TWICE), *stubs])
     assert tasks_of(node)[0].stub == TWICE

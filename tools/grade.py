@@ -391,6 +391,17 @@ def collect(place: Path, out: Path, students: list[tuple[str, str, str]]) -> lis
     return rows
 
 
+def summary(rows: list[dict]) -> str:
+    """The totals for the terminal, and how many remarks there are to read."""
+    lines = []
+    for row in rows:
+        total = f"{row['total']} of {row['of']}" if "total" in row else "not graded"
+        many = len(row["remarks"].split("; ")) if row["remarks"] else 0
+        said = f", {many} remark{'s' if many != 1 else ''}" if many else ""
+        lines.append(f"  {row['student']}: {total}{said}")
+    return "\n".join([f"{len(rows)} students:", *lines])
+
+
 def find_course(folder: Path, name: str, submissions: list[Submission]) -> Path:
     """The course folder: the named one, or the one whose exercises were handed in."""
     places = {p.parent.name: p.parent for p in sorted(folder.glob("*/points.csv"))}
@@ -447,8 +458,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--name", default="", help="the assignment")
     parser.add_argument("--courses", type=Path, help="default: _build/assignments")
     parser.add_argument("--out", type=Path, help="default: _build/grades/NAME")
-    parser.add_argument("--seconds", type=int, default=Limits.seconds)
-    parser.add_argument("--mebibytes", type=int, default=Limits.mebibytes)
+    parser.add_argument(
+        "--seconds", type=int, default=Limits.seconds, help="time for one exercise"
+    )
+    parser.add_argument(
+        "--mebibytes", type=int, default=Limits.mebibytes, help="memory for one"
+    )
     parser.add_argument(
         "--collect", action="store_true", help="run nothing, write the marks again"
     )
@@ -458,10 +473,9 @@ def main(argv: list[str] | None = None) -> int:
         help="run students' code unprotected, on a machine that you can throw away",
     )
     options = parser.parse_args(argv)
-    if not options.collect and not (options.submissions or Path()).is_dir():
-        parser.error("which folder? make grade SUBMISSIONS=folder")
-    if not options.collect and options.submissions is None:
-        parser.error("which folder? make grade SUBMISSIONS=folder")
+    folder = options.submissions
+    if not options.collect and (folder is None or not folder.is_dir()):
+        parser.error("no such folder: say make grade SUBMISSIONS=folder")
     reason = "" if options.no_isolation or options.collect else available(ROOT)
     if reason:
         print(
@@ -475,7 +489,7 @@ def main(argv: list[str] | None = None) -> int:
             place = find_course(courses.resolve(), options.name, [])
             students = graded_before(place)
         else:
-            found = read_submissions(options.submissions)
+            found = read_submissions(folder)
             place = find_course(courses.resolve(), options.name, found)
             settings = {
                 "isolated": not options.no_isolation,
@@ -488,8 +502,9 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     out = options.out or ROOT / "_build" / "grades" / place.name
     rows = collect(place, out, students)
-    print(f"{len(rows)} students: {out / 'marks.csv'}, reports beside it")
-    return 0
+    print(summary(rows))
+    print(f"{out / 'marks.csv'}, and a report for each student beside it")
+    return 1 if any(problem for _, _, problem in students) else 0
 
 
 def grade_all(
