@@ -9,12 +9,19 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	clean FORCE
+	student instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
 # Extra words for pytest, such as ARGS="-k attention -x".
 ARGS ?=
+# `make book EDITION=student` builds the edition without solutions as well.
+EDITION ?=
+# Exercises of one assignment: `make assignments PICK="ch02:1,3 step5:all" NAME=week3`.
+PICK =
+NAME =
+# The folder that `make grade` grades.
+SUBMISSIONS =
 # Where `make serve` listens.
 PORT ?= 8000
 
@@ -76,8 +83,11 @@ $(STAMPS)/notebooks: $(STAMPS)/data $(STAMPS)/export tools/notebooks.py $(PRESS)
 	$(RUN) -m tools.notebooks
 	@ls chapters/*.md notebooks/*.ipynb > $@
 
-book: $(STAMPS)/book ## execute every page and build the book in _build/html
+book: $(STAMPS)/book $(if $(EDITION),$(EDITION)) ## execute every page and build the book
 	@echo "Read it with 'make serve', or open _build/html/index.html in a browser."
+
+student: $(STAMPS)/book # make book EDITION=student: without solutions, in _build/student
+	$(RUN) -m tools.edition student
 
 SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) _config.yml _toc.yml
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
@@ -100,6 +110,16 @@ lint: $(READY) ## check style, and that everything generated is fresh
 	$(RUN) -m tools.export --check
 	$(RUN) -m tools.notebooks --check
 	$(RUN) -m tools.numbers --check
+
+instructor: $(READY) ## add nbgrader to .venv, for assignments and grading
+	@$(RUN) tools/setup.py --instructor
+
+assignments: instructor $(STAMPS)/export ## write release, source, key and points of assignments
+	$(RUN) -m tools.assignments $(if $(PICK),--pick $(PICK)) $(if $(NAME),--name $(NAME))
+
+grade: instructor $(STAMPS)/data ## grade SUBMISSIONS=folder: marks and a report for each student
+	$(RUN) -m tools.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") \
+	  $(if $(NAME),--name $(NAME)) $(ARGS)
 
 reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
 	$(RUN) -m tools.reference

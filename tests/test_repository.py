@@ -24,6 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ENVIRONMENT = PROJECT["tool"]["tinygpt"]["environment"]["requires"]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 OWN = {"tinygpt", "tools", "tests"}
+LOCKS = ("requirements.lock", "requirements-instructor.lock")
 
 
 def git(*words: str) -> str:
@@ -185,8 +186,8 @@ def test_every_text_file_is_opened_with_a_named_encoding():
 # The locked environment
 
 
-def lock() -> dict[str, Requirement]:
-    lines = read(ROOT / "requirements.lock").splitlines()
+def lock(name: str = "requirements.lock") -> dict[str, Requirement]:
+    lines = read(ROOT / name).splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(pin.name): pin for pin in pins}
 
@@ -196,15 +197,22 @@ def version(pin: Requirement) -> Version:
     return Version(specifier.version)
 
 
-def test_the_lock_explains_itself_and_pins_exact_public_versions():
-    lines = read(ROOT / "requirements.lock").splitlines()
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_explains_itself_and_pins_exact_public_versions(name: str):
+    lines = read(ROOT / name).splitlines()
     assert lines[0].startswith("# ")
     pins = [line for line in lines if not line.startswith("#")]
     names = [line.split("==")[0].casefold() for line in pins]
     assert names == sorted(set(names))
     exact = re.compile(r"[\w.-]+==[0-9][0-9a-z.]*(; \w+ == \"\w+\")?")
     assert [line for line in pins if not exact.fullmatch(line)] == []
-    assert str(lock()["torch"].specifier) == "==2.13.0"
+
+
+def test_the_two_locks_fit_together():
+    main, more = (lock(name) for name in LOCKS)
+    assert str(main["torch"].specifier) == "==2.13.0"
+    assert str(more["nbgrader"].specifier) == "==0.9.6"
+    assert set(main) & set(more) == set()
 
 
 def test_the_lock_satisfies_every_range_of_the_project():
@@ -217,8 +225,8 @@ def test_the_lock_satisfies_every_range_of_the_project():
     ]
     for line in wanted:
         want = Requirement(line)
-        pin = lock().get(canonicalize_name(want.name))
-        assert pin is not None, f"{line} is not in requirements.lock"
+        pin = (lock(LOCKS[1]) | lock()).get(canonicalize_name(want.name))
+        assert pin is not None, f"{line} is in no lock"
         assert want.specifier.contains(version(pin)), f"{pin} does not satisfy {line}"
 
 
@@ -259,7 +267,9 @@ def test_the_lock_is_complete_and_holds_nothing_that_is_not_needed():
 
 def test_everything_that_is_imported_is_asked_for():
     """A package must not be there only because another one happens to need it."""
-    asked = {canonicalize_name(Requirement(line).name) for line in ENVIRONMENT}
+    extra = PROJECT["project"]["optional-dependencies"]["instructor"]
+    lines = [*ENVIRONMENT, *extra]
+    asked = {canonicalize_name(Requirement(line).name) for line in lines}
     providers = importlib.metadata.packages_distributions()
     folders = (ROOT / "book/_ext", ROOT / "tests")
     local = {path.stem for folder in folders for path in folder.glob("*.py")} | OWN
@@ -275,7 +285,7 @@ def test_everything_that_is_imported_is_asked_for():
             for name in {name.split(".")[0] for name in names}:
                 if name in sys.stdlib_module_names or name in local:
                     continue
-                makers = {canonicalize_name(it) for it in providers.get(name, ["?"])}
+                makers = {canonicalize_name(it) for it in providers.get(name, [name])}
                 if not makers & asked:
                     found.add(f"{name} (of {', '.join(makers)}) in {place}")
     assert not found, "\n".join(sorted(found))

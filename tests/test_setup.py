@@ -24,6 +24,9 @@ TARGETS = [
     "serve",
     "test",
     "lint",
+    "instructor",
+    "assignments",
+    "grade",
     "reference",
     "experiments",
     "clean",
@@ -306,6 +309,27 @@ def test_a_full_disk_is_called_by_its_name(tree: Path):
     )
 
 
+def test_the_instructors_packages_are_added_once_and_repaired(tree: Path):
+    make_wheel(tree.parent / "wheels")
+    write(tree / "requirements-instructor.lock", "# none\n")
+    first = run_setup(tree, "--instructor")
+    assert first.returncode == 1
+    assert "First run 'make setup': there is no .venv yet." in first.stderr
+    assert run_setup(tree).returncode == 0
+    done = run_setup(tree, "--instructor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Adding 0 packages for instructors" in done.stdout
+    again = run_setup(tree, "--instructor")
+    assert (again.returncode, again.stdout) == (0, "")
+
+    write(tree / "requirements-instructor.lock", "absent==1.0\n")
+    failed = run_setup(tree, "--instructor")
+    assert failed.returncode == 1
+    assert "No matching distribution found for absent==1.0" in failed.stderr
+    write(tree / "requirements-instructor.lock", "locked==1.0\n")
+    assert run_setup(tree, "--instructor").returncode == 0
+
+
 # The Makefile
 
 
@@ -445,6 +469,8 @@ def test_make_repairs_an_environment_that_was_cut_short(built: Path):
 
 # The full proof on a bare machine
 
+PROOF = ["make lint", "make instructor", "make book", "make test"]
+
 
 @pytest.fixture
 def bare(tree: Path) -> Path:
@@ -469,6 +495,7 @@ def bare(tree: Path) -> Path:
         (programs / name).symlink_to(path)
     for name in ("make", "git", "apt-get"):
         script(programs / name, f'echo "{name} $*"')
+    script(programs / "bwrap", 'exec 1>&2; echo "isolated: $*"')
     (programs / "python3.11").symlink_to(sys.executable)
     return tree
 
@@ -491,9 +518,8 @@ def prove(root: Path) -> subprocess.CompletedProcess[str]:
 def test_the_proof_installs_nothing_that_is_there(bare: Path):
     script(bare.parent / "programs/chromium", "exit 0")
     done = prove(bare)
-    assert (done.returncode, done.stdout) == (0, "make lint\nmake book\nmake test\n"), (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == PROOF
 
 
 def test_the_proof_installs_a_missing_browser(bare: Path):
@@ -507,10 +533,20 @@ def test_the_proof_installs_a_missing_browser(bare: Path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "Installing: chromium fonts-liberation",
-        "make lint",
-        "make book",
-        "make test",
+        *PROOF,
     ]
+
+
+@pytest.mark.parametrize("isolates", [True, False])
+def test_the_proof_demands_isolation_exactly_where_it_can_be_had(bare, isolates):
+    programs = bare.parent / "programs"
+    script(programs / "chromium", "exit 0")
+    script(programs / "make", 'echo "$1 $TINYGPT_REQUIRE_GRADER"')
+    script(programs / "bwrap", f"exit {0 if isolates else 1}")
+    done = prove(bare)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ("test 1" if isolates else "test ")
+    assert ("cannot isolate here" in done.stdout) != isolates
 
 
 def test_the_proof_without_a_browser_is_a_failure_not_a_skip(bare: Path):

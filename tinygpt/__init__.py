@@ -46,6 +46,7 @@ from tinygpt.corpus import (
     load_file,
     load_stored,
     package_line,
+    try_check,
     verify_bytes,
     write_whole,
 )
@@ -189,6 +190,7 @@ __all__ = [
     "split_corpus",
     "train_mlp",
     "train_model",
+    "try_check",
     "unigram_probabilities",
     "utf8_bytes",
     "verify_bytes",

@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = [
     "load_file",
     "load_stored",
     "package_line",
+    "try_check",
     "verify_bytes",
     "write_whole",
 ]
@@ -208,6 +210,30 @@ def load_stored(name: str, size: int, sha256: str, start: str | Path = ".") -> b
         "addresses": (STORED_ADDRESS + name,),
     }
     return load_file(wanted, start)
+
+
+def try_check(check: Callable[[], None]) -> None:
+    """Run the check of an exercise and say in words how it went.
+
+    Args:
+        check: a function without arguments, called ``check_NAME``, that raises an
+            ``AssertionError`` whose message says what to look at.
+
+    Built in Setting up: the data, and a check of your machine, section How the
+    exercises are checked:
+    https://example.org/tinygpt/chapters/setup.html#how-the-exercises-are-checked
+    """
+    name = check.__name__.removeprefix("check_")
+    try:
+        check()
+    except NotImplementedError:
+        print(f"{name}: not yet. The function is still to be written.")
+    except AssertionError as error:
+        print(f"{name}: not yet. {error}")
+    except Exception as error:
+        print(f"{name}: not yet. It stopped with {type(error).__name__}: {error}")
+    else:
+        print(f"{name}: passed.")
 
 
 PACKAGES: dict[str, tuple] = {"torch": (2, 4), "numpy": (), "matplotlib": ()}

@@ -36,7 +36,7 @@ SEEN_BY_CELLS = ("tinygpt", "data", "requirements.lock", STYLE)
 # What the finished pages depend on besides.
 SOURCES = (
     *("_config.yml", "_toc.yml", "pyproject.toml", "book", "chapters", "notebooks"),
-    *("tools/book.py", "tools/pages.py"),
+    *("tools/book.py", "tools/exercises.py", "tools/pages.py"),
 )
 
 

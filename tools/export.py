@@ -663,9 +663,9 @@ def saved_modules(root: Path = ROOT) -> dict[str, Saved]:
 
 
 def saved_definitions(
-    root: Path, module: str, names: Iterable[str]
+    root: Path, wanted: Iterable[tuple[str, str]]
 ) -> tuple[list[Import], list[Definition]]:
-    """The definitions behind ``names`` of ``module`` and behind all that they need.
+    """The definitions behind pairs of module and name, and behind all that they need.
 
     Modules come before those that use them; within a module the order is that of the
     page. What is attached to a wanted class comes along. Raises ``PageError`` for an
@@ -705,7 +705,7 @@ def saved_definitions(
             if found.module == "__future__":
                 imports[found] = module
 
-    for name in names:
+    for module, name in wanted:
         take(module, name)
     definitions = [
         item
@@ -755,7 +755,8 @@ def saved_source(
     Everything that the names need is there, across modules, so that the lines and
     sources run in an empty namespace without the package.
     """
-    imports, definitions = saved_definitions(root, module, names)
+    pairs = [(module, name) for name in names]
+    imports, definitions = saved_definitions(root, pairs)
     lines = [line for line in import_lines(imports) if line]
     return lines, [item.source for item in definitions]
 

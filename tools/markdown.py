@@ -26,6 +26,7 @@ from myst_parser.parsers.mdit import create_md_parser
 from myst_parser.parsers.options import TokenizeError, options_to_items
 from pybtex.richtext import Text
 
+from tools.exercises import task_line
 from tools.pages import MYST_EXTENSIONS, Cell, Page, PageError, read_page, read_site
 
 BIBLIOGRAPHY = "book/bibliography"
@@ -591,7 +592,9 @@ class Rewriter:
             return self._titled_table(directive)
         if name in ("code", "code-block", "sourcecode"):
             return self._code(directive)
-        if name == "index":
+        if name == "task":
+            return [f"*{task_line(directive.options)}*"]
+        if name in ("index", "instructor", "marking"):
             return []
         if name == "only":
             return self._only(directive)

@@ -50,7 +50,7 @@ LANGUAGE = {
 }
 # What pip calls a module, where the two names differ.
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "PyYAML"}
-HIDDEN_SOURCE = {"hide-input", "hide-cell"}
+HIDDEN_SOURCE = {"hide-input", "hide-cell", "exercise-solution"}
 
 # Runs in the kernel before the notebook: hides packages that a reader lacks.
 HIDE = """\
@@ -139,6 +139,8 @@ def build(root: Path, page: Page, library: Library) -> Built:
         if cell.kind == "markdown":
             if text.strip():
                 add("text", text, {}, f"line {cell.line}")
+            continue
+        if "exercise-hidden" in cell.tags:  # no reader's cell: see tools/exercises.py
             continue
         metadata = _metadata(cell.tags, cell.options)
         add("code", sources[cell.number], metadata, f"code cell {cell.number}")

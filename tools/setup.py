@@ -8,6 +8,10 @@ last, in one step, and names what it vouches for: the locked versions, the proje
 file, the folder and the interpreter. Whatever else is found in its place (a killed
 installation, a moved folder, an interpreter that is gone) is made anew by running this
 again.
+
+``--instructor`` adds what instructors need to an environment that is ready: nbgrader
+and what it needs, from ``requirements-instructor.lock``. Its own stamp,
+``.venv/.instructor``, is written last as well.
 """
 
 import sys
@@ -26,6 +30,7 @@ from collections import deque
 from typing import Deque, Dict, Iterator, List, Optional, Tuple
 
 ROOT = Path(__file__).resolve().parents[1]
+INSTRUCTOR_LOCK = "requirements-instructor.lock"
 WANTED = (3, 11)
 AGAIN = "then run the same command again"
 
@@ -151,20 +156,20 @@ def fingerprint(root: Path, python: Interpreter) -> Dict[str, str]:
     }
 
 
-def read_stamp(venv: Path) -> Dict[str, str]:
+def read_stamp(venv: Path, name: str = ".complete") -> Dict[str, str]:
     """The stamp's contents; nothing when it is missing, cut short or not a stamp."""
     try:
-        stamp = json.loads((venv / ".complete").read_text(encoding="utf-8"))
+        stamp = json.loads((venv / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return stamp if isinstance(stamp, dict) else {}
 
 
-def write_stamp(venv: Path, stamp: Dict[str, str]) -> None:
+def write_stamp(venv: Path, stamp: Dict[str, str], name: str = ".complete") -> None:
     """Write the stamp in one step: it is whole or it is not there."""
-    draft = venv / ".complete.new"
+    draft = venv / (name + ".new")
     draft.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
-    os.replace(str(draft), str(venv / ".complete"))
+    os.replace(str(draft), str(venv / name))
 
 
 def decide(root: Path) -> Tuple[str, str]:
@@ -233,6 +238,37 @@ def explain(what: str, lines: List[str]) -> str:
     return f"{last}\n{advice}, {AGAIN}." if last else advice + "."
 
 
+def count_pins(lock: Path) -> int:
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    return sum(bool(line.strip()) and not line.startswith("#") for line in lines)
+
+
+def instructor_fingerprint(root: Path) -> Dict[str, str]:
+    """What an environment with the instructors' packages vouches for."""
+    names = ("requirements.lock", INSTRUCTOR_LOCK)
+    return {name: digest(root / name) for name in names}
+
+
+def install_instructor(root: Path) -> None:
+    """Add the instructors' packages to a ready environment, stamp it last."""
+    venv = root / ".venv"
+    wanted = instructor_fingerprint(root)
+    if read_stamp(venv, ".instructor") == wanted:
+        return
+    lock = root / INSTRUCTOR_LOCK
+    print(f"Adding {count_pins(lock)} packages for instructors ...", flush=True)
+    pip = [str(venv_python(venv)), "-m", "pip", "install", "--no-input"]
+    words = [
+        "--requirement",
+        str(lock),
+        "--constraint",
+        str(root / "requirements.lock"),
+    ]
+    run([*pip, *words], "Installing the packages", deque(maxlen=40))
+    write_stamp(venv, wanted, ".instructor")
+    print("The instructors' packages are ready.")
+
+
 def install(root: Path, python: Interpreter, fresh: bool) -> None:
     """Make the environment (or only its link to this repository), stamp it last."""
     venv = root / ".venv"
@@ -247,11 +283,7 @@ def install(root: Path, python: Interpreter, fresh: bool) -> None:
             venv.unlink()
         run([python.base, "-m", "venv", "--clear", str(venv)], "Making .venv", tail)
         lock = root / "requirements.lock"
-        pins = sum(
-            bool(line.strip()) and not line.startswith("#")
-            for line in lock.read_text(encoding="utf-8").splitlines()
-        )
-        print(f"Installing {pins} locked packages ...", flush=True)
+        print(f"Installing {count_pins(lock)} locked packages ...", flush=True)
         run([*pip, "--requirement", str(lock)], "Installing the packages", tail)
     print("Linking tinygpt into the environment ...", flush=True)
     link = ["--no-deps", "--no-build-isolation", "--editable", str(root)]
@@ -271,9 +303,18 @@ def main(argv: Optional[List[str]] = None) -> int:
     parser.add_argument(
         "--find", action="store_true", help="only say which Python would be used"
     )
+    parser.add_argument(
+        "--instructor", action="store_true", help="add the instructors' packages"
+    )
     options = parser.parse_args(argv)
     root = options.root.resolve()
     try:
+        if options.instructor:
+            action, reason = decide(root)
+            if action != "ready":
+                raise SetupError(f"First run 'make setup': {reason}.")
+            install_instructor(root)
+            return 0
         if options.find:
             print(find_python(dict(os.environ)))
             return 0

@@ -6,6 +6,8 @@
   the notebook itself is copied into the site. A page without one offers neither.
 * Executed outputs are cached in a folder whose name depends on everything that a cell
   can see beyond its own text (see ``tools/book.py``).
+* An exercise's ``{task}`` is a line about it; what only instructors are to see is taken
+  out of the pages and of their sources (see ``tools/exercises.py``).
 * The bibliography is labelled by author and year, like the citations.
 """
 
@@ -16,9 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pybtex.plugin
+from docutils import nodes
 from pybtex.style.formatting.plain import Style as PlainStyle
 from pybtex.style.labels import BaseLabelStyle
 from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
 from sphinxcontrib.bibtex.plugin import register_plugin
 from sphinxcontrib.bibtex.style.referencing import BracketStyle
 from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferenceStyle
@@ -26,6 +30,7 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tools.book import cache_folder
+from tools.exercises import edition_text, task_line
 from tools.pages import Site, read_site
 
 LOGGER = logging.getLogger(__name__)
@@ -123,6 +128,32 @@ def drop_icon_script(app, exception) -> None:
         script.write_text("// The icons come from the font.\n", encoding="utf-8")
 
 
+class Task(SphinxDirective):
+    """The line under an exercise: how hard, how long, and what it teaches."""
+
+    required_arguments = 1
+    option_spec = dict.fromkeys(
+        ("kind", "difficulty", "minutes", "points", "teaches"), str
+    )
+
+    def run(self) -> list[nodes.Node]:
+        line, messages = self.parse_inline(task_line(self.options))
+        return [nodes.paragraph("", "", *line, classes=["task"]), *messages]
+
+
+def read_as_reader(app, name, source) -> None:
+    """Take out of a chapter's text what is meant for instructors only."""
+    if name.startswith("chapters/"):
+        source[0] = edition_text(source[0], "reader", keep_lines=True)
+
+
+def publish_readers_sources(app, exception) -> None:
+    """Offer the sources of the chapters as the reader's edition has them."""
+    for path in Path(app.outdir, "_sources", "chapters").glob("*.md"):
+        text = edition_text(path.read_text(encoding="utf-8"), "reader")
+        path.write_text(text, encoding="utf-8")
+
+
 class AuthorYearLabels(BaseLabelStyle):
     """Labels such as "Vaswani et al., 2017", with a letter where two would agree."""
 
@@ -177,8 +208,11 @@ def setup(app):
     register_plugin(
         "sphinxcontrib.bibtex.style.referencing", "tinygpt", RoundAuthorYear
     )
+    app.add_directive("task", Task)
     app.connect("config-inited", configure)
+    app.connect("source-read", read_as_reader)
     app.connect("html-page-context", rewrite_buttons, priority=900)
     app.connect("build-finished", write_first_page, priority=100)
+    app.connect("build-finished", publish_readers_sources)
     app.connect("build-finished", drop_icon_script, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
