@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import nbformat
 import pytest
+from answers.ch02_transformer import WRONG
 
 from tinygpt.corpus import CORPORA
 from tinygpt.transformer import train_model
-from tools.pages import ROOT
+from tools.exercises import read_exercises
+from tools.pages import ROOT, read_page
 
 NOTEBOOK = ROOT / "notebooks" / "ch02-transformer.ipynb"
 
@@ -372,6 +374,9 @@ def test_an_interview_box_has_question_answer_and_trap(subject):
     assert all(word in box for word in ("**Question.**", "**Answer.**", "trap"))
 
 
+EXERCISES = read_exercises(read_page(ROOT / "chapters" / "ch02-transformer.md"))
+
+
 def exercises() -> dict[str, str]:
     """Title and the text up to the next exercise or heading, for each exercise."""
     heading = re.compile(r"^> \*\*Exercise \d+ \((.+)\)\*\*", re.MULTILINE)
@@ -382,18 +387,54 @@ def exercises() -> dict[str, str]:
     }
 
 
-def test_eight_exercises_stand_with_a_hint_each_and_no_solution():
-    assert len(exercises()) >= 8
-    for title, text in exercises().items():
+def test_fourteen_exercises_stand_with_a_task_a_hint_and_a_solution_each():
+    assert len(exercises()) >= 14
+    for number, (title, text) in enumerate(exercises().items(), start=1):
         assert text.count("<summary>Hint</summary>") == 1, title
-        assert "<summary>Solution" not in text, title
+        assert len(re.findall(r"^\*Difficulty \d of 3, .+\*$", text, re.M)) == 1, title
+        # Folded when it is text alone, under a heading when it has cells.
+        solution = rf"(<summary>|#### )Solution to .*Exercise {number}\b"
+        assert len(re.findall(solution, TEXT)) == 1, title
+
+
+def test_nearly_all_exercises_are_answered_by_code_that_is_checked_twice():
+    assert [exercise.title for exercise in EXERCISES] == list(exercises())
+    code = [exercise for exercise in EXERCISES if exercise.kind == "code"]
+    assert len(code) >= 13
+    for exercise in code:
+        parts = (exercise.stub, exercise.check, exercise.hidden, exercise.hint)
+        assert all(parts), exercise.where
+        assert min(exercise.points) > 0, exercise.where
+        assert len(WRONG[exercise.label]) >= 2, exercise.where
+    assert {exercise.label for exercise in code} == set(WRONG)
+
+
+def test_every_check_passes_with_the_solution_and_with_the_stub_says_what_is_missing():
+    said = [cell for cell in CELLS if re.search(r"^try_check\(", cell.source, re.M)]
+    code = [exercise for exercise in EXERCISES if exercise.kind == "code"]
+    assert len(said) == 2 * len(code)
+    for check, solution, exercise in zip(said[::2], said[1::2], code, strict=True):
+        assert "exercise-check" in check.tags, exercise.where
+        assert "not yet. The function is still to be written" in check.printed
+        assert "exercise-solution" in solution.tags, exercise.where
+        assert solution.printed.endswith(": passed.\n"), exercise.where
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.label)
+def test_nothing_that_is_for_graders_is_in_the_notebook(exercise):
+    for text in (*exercise.hidden, exercise.marking, exercise.instructor):
+        for line in text.splitlines():
+            if len(line) > 60 and line not in "\n".join(exercise.check):
+                assert line not in TEXT
+                assert not any(line in cell.source for cell in CELLS), line
 
 
 @pytest.mark.parametrize(
     "subject",
     [
         *("mask", "heads", "tokenizer", "head", "memorisation", "billion"),
-        *("roofline", "never drawn"),
+        *("roofline", "never drawn", "wrong width", "axis", "past the block"),
+        *("program does", "broken tie", "gains"),
     ],
 )
 def test_an_exercise_is_about(subject):

@@ -273,6 +273,7 @@ def test_everything_that_is_imported_is_asked_for():
     providers = importlib.metadata.packages_distributions()
     folders = (ROOT / "book/_ext", ROOT / "tests")
     local = {path.stem for folder in folders for path in folder.glob("*.py")} | OWN
+    local |= {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
     found = set()
     for place, tree in code_places():
         for node in ast.walk(tree):
