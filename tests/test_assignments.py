@@ -4,16 +4,15 @@ import ast
 import contextlib
 import copy
 import csv
-import importlib.util
+import importlib
 import io
 import random
 import re
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
-from answer import Answer
+from answers import Wrong
 from assignment_tree import make_tree
 
 from tools import assignments
@@ -294,15 +293,9 @@ def test_points_are_for_what_holds(library, code, outcome):
 # Every exercise of the book
 
 
-def wrong_answers(stem: str) -> dict[str, list[Answer]]:
+def wrong_answers(stem: str) -> dict[str, list[Wrong]]:
     """The typical wrong answers to the exercises of a page."""
-    path = Path(__file__).parent / "answers" / f"{stem}.py"
-    if not path.exists():
-        return {}
-    spec = importlib.util.spec_from_file_location("answers_of_a_page", path)
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.WRONG
+    return importlib.import_module(f"answers.{stem.replace('-', '_')}").WRONG
 
 
 def earned(exercise, code: str, namespace) -> Outcome:
