@@ -8,7 +8,6 @@ import importlib
 import io
 import random
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
