@@ -330,6 +330,7 @@ HYBRID_PARTS: dict[str, tuple[str, ...]] = {
     "N(0, 0.02)": ("normal_init",),
     "tied head": ("tied",),
     "tied, N(0, 0.02)": ("normal_init", "tied"),
+    "all but the start": ("rms_norm", "gated", "bias_free", "fused", "qk_norm"),
     "all": (
         "rms_norm",
         "gated",
