@@ -438,6 +438,41 @@ def test_the_log_holds_every_variant_with_every_seed_and_nothing_else(log):
         assert 1.0 < run["held_out"] < 4.0
 
 
+def test_the_log_says_what_the_page_reads_out_of_it(log):
+    """A start costs a tenth of a nat with every seed; all else is near the placebo."""
+
+    def held_out(name):
+        return [log[f"{name}, seed {seed}"]["held_out"] for seed in experiments.SEEDS]
+
+    means = {}
+    for name, switches in HYBRID_PARTS.items():
+        pairs = zip(held_out(name), held_out("baseline"), strict=True)
+        differences = [ours - theirs for ours, theirs in pairs]
+        means[name] = sum(differences) / 3
+        if {"normal_init", "tied"} & set(switches):
+            assert min(differences) > 0.1, name
+        else:
+            assert abs(means[name]) < 0.02, name
+    assert max(means, key=means.get) == "tied head"
+    assert means["all but the start"] == min(means.values())
+    assert f"{means['fused heads']:.3f} {means['all']:.3f}" == "-0.008 0.156"
+
+
+def test_qk_norm_alone_begins_with_the_weights_of_the_baseline():
+    def matrices(name):
+        torch.manual_seed(5)
+        model = HybridGPT(variant_config(name))
+        return [p for p in model.parameters() if p.dim() == 2]
+
+    base = matrices("baseline")
+    same = []
+    for name in HYBRID_PARTS:
+        ours = matrices(name)
+        if len(ours) == len(base) and all(map(torch.equal, ours, base)):
+            same.append(name)
+    assert same == ["baseline", "QK-norm"]
+
+
 # What the page says
 
 
