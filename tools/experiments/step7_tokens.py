@@ -27,7 +27,7 @@ CHARACTERS = {"V": 65, "T": 64, "d": 64, "H": 4, "L": 4}
 TOKENS = {"V": VOCABULARY, "T": 64, "d": 56, "H": 4, "L": 4}
 SAME_TEXT = {**TOKENS, "T": 32}
 BUDGET = TrainConfig(
-    steps=1_000, batch_size=32, eval_every=1_000, eval_batches=10, final_batches=50
+    steps=600, batch_size=32, eval_every=600, eval_batches=10, final_batches=20
 )
 
 
@@ -39,13 +39,13 @@ class Text:
     held_out: Tensor
     id_bytes: Tensor
 
-    def bits(self, model: GPT, stride: int) -> float:
-        """Bits per byte of the held-out text, each window moved on by ``stride``."""
+    def measure(self, model: GPT, stride: int) -> tuple[float, float]:
+        """Nats per id and bits per byte, held out; windows start every ``stride``."""
         loss = whole_text_loss(model, self.held_out, stride)
         n_windows = (len(self.held_out) - model.T - 1) // stride + 1
         predicted = self.held_out[1 : 1 + model.T + (n_windows - 1) * stride]
         n_bytes = int(self.id_bytes[predicted].sum())
-        return bits_per_byte(loss, len(predicted), n_bytes)
+        return loss, bits_per_byte(loss, len(predicted), n_bytes)
 
 
 def train_once(text: Text, sizes: dict[str, int], seed: int) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def train_once(text: Text, sizes: dict[str, int], seed: int) -> dict[str, Any]:
     model = fuse(GPT(**sizes))
     log = Trainer(model, text.train, text.held_out, BUDGET).run()
     per_id = int(text.id_bytes[text.train].sum()) / len(text.train)
+    nats, bits = text.measure(model, model.T)
     read = BUDGET.steps * BUDGET.batch_size * model.T
     return {
         "sizes": sizes,
@@ -62,9 +63,9 @@ def train_once(text: Text, sizes: dict[str, int], seed: int) -> dict[str, Any]:
         "ids_read": read,
         "bytes_read": round(read * per_id),
         "window_bytes": model.T * per_id,
-        "nats_per_id": whole_text_loss(model, text.held_out),
-        "bits_disjoint": text.bits(model, model.T),
-        "bits_with_context": text.bits(model, model.T // 4),
+        "nats_per_id": nats,
+        "bits_disjoint": bits,
+        "bits_with_context": text.measure(model, model.T // 4)[1],
         "bits_train": bits_per_byte(
             log["evaluations"][-1]["train"],
             len(text.train),
