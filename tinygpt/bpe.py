@@ -43,8 +43,8 @@ def text_to_bytes(text: str) -> bytes:
 
     Example: ``list(text_to_bytes("aé"))`` is ``[97, 195, 169]``.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Bytes first:
+    https://example.org/tinygpt/chapters/step7-tokens.html#bytes-first
     """
     try:
         return text.encode("utf-8")
@@ -61,8 +61,8 @@ def replace_pair(ids: Sequence[int], pair: tuple[int, int], new_id: int) -> list
 
     Returns a new list. Example: ``replace_pair([1, 1, 1], (1, 1), 9)`` is ``[9, 1]``.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section The plain form:
+    https://example.org/tinygpt/chapters/step7-tokens.html#the-plain-form
     """
     written = []
     i = 0
@@ -89,8 +89,8 @@ def train_plain(ids: Sequence[int], n_merges: int) -> list[tuple[int, int]]:
     Returns:
         the pairs in the order learned; the k-th, from 0, becomes token 256 + k.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section The plain form:
+    https://example.org/tinygpt/chapters/step7-tokens.html#the-plain-form
     """
     merges: list[tuple[int, int]] = []
     for new_id in range(256, 256 + n_merges):
@@ -105,8 +105,8 @@ def train_plain(ids: Sequence[int], n_merges: int) -> list[tuple[int, int]]:
 def encode_plain(ids: Sequence[int], merges: Iterable[tuple[int, int]]) -> list[int]:
     """Encode bytes the straightforward way: one pass over everything for each merge.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section The plain form:
+    https://example.org/tinygpt/chapters/step7-tokens.html#the-plain-form
     """
     ids = list(ids)
     for new_id, pair in enumerate(merges, start=256):
@@ -127,8 +127,8 @@ class TokenChain:
     Args:
         chunks: the rows of ids to be linked.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section What stands beside it: a chain:
+    https://example.org/tinygpt/chapters/step7-tokens.html#what-stands-beside-it-a-chain
     """
 
     def __init__(self, chunks: Iterable[Sequence[int]]) -> None:
@@ -166,8 +166,8 @@ def index_pairs(chain: TokenChain) -> tuple[Counter[tuple[int, int]], PairPlaces
         pair -> how often it occurs, overlapping ones counted; and
         pair -> the places of its left tokens, ascending.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Where a pair stands: an index:
+    https://example.org/tinygpt/chapters/step7-tokens.html#where-a-pair-stands-an-index
     """
     places = defaultdict(list)
     for i, pair in enumerate(zip(chain.ids, chain.ids[1:])):
@@ -194,8 +194,8 @@ def merge_everywhere(
     Returns:
         the pairs that were born, each of which holds ``new_id``.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section One merge, at its places only:
+    https://example.org/tinygpt/chapters/step7-tokens.html#one-merge-at-its-places-only
     """
     left, right = pair
     born: PairPlaces = defaultdict(list)
@@ -227,8 +227,8 @@ def most_frequent(
             since counts fall after an entry was made; it is then put right.
         counts: the true counts.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Which pair is next: a heap:
+    https://example.org/tinygpt/chapters/step7-tokens.html#which-pair-is-next-a-heap
     """
     while heap:
         claimed, pair = heap[0]
@@ -251,8 +251,8 @@ def train_fast(chunks: Iterable[Sequence[int]], n_merges: int) -> list[tuple[int
     Returns:
         the pairs in the order learned.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section The trainer:
+    https://example.org/tinygpt/chapters/step7-tokens.html#the-trainer
     """
     chain = TokenChain(chunks)
     counts, places = index_pairs(chain)
@@ -281,8 +281,9 @@ def encode_fast(
         new_ids: pair -> the token that it becomes, larger than both of its parts. The
             pairs are merged in the order of these tokens.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Encoding without passing over
+    everything again:
+    https://example.org/tinygpt/chapters/step7-tokens.html#encoding-without-passing-over-everything-again
     """
     chain = TokenChain([ids])
     waiting: dict[int, list[int]] = defaultdict(list)  # new token -> places
@@ -313,8 +314,8 @@ def split_specials(text: str, specials: Iterable[str]) -> list[str]:
 
     Example: ``split_specials("a<e>b", ["<e>"])`` is ``["a", "<e>", "b"]``.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Special tokens:
+    https://example.org/tinygpt/chapters/step7-tokens.html#special-tokens
     """
     longest_first = sorted(specials, key=len, reverse=True)
     if not longest_first:
@@ -329,8 +330,8 @@ def check_specials(special_tokens: Iterable[str]) -> list[str]:
         ValueError: one of them is no text, empty, or a repetition; or a single text
             was given in place of several.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Special tokens:
+    https://example.org/tinygpt/chapters/step7-tokens.html#special-tokens
     """
     if isinstance(special_tokens, str):
         raise ValueError(f"special tokens are {special_tokens!r}; expected a list")
@@ -359,8 +360,8 @@ class FastBPE:
         ValueError: a merge repeats an earlier one or uses an unknown token; a special
             token is empty, repeated, no text, or holds a lone surrogate.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section The class:
+    https://example.org/tinygpt/chapters/step7-tokens.html#the-class
     """
 
     def __init__(
@@ -497,8 +498,8 @@ def bits_per_byte(nats_per_token: float, n_tokens: int, n_bytes: int) -> float:
     Example: a byte-level model without a guess pays ``math.log(256)`` nats, and
     ``bits_per_byte(math.log(256), 10, 10)`` is 8.
 
-    Built in Step 7, first part: tokens, section A:
-    https://example.org/tinygpt/chapters/step7-tokens.html#a
+    Built in Step 7, first part: tokens, section Bits per byte:
+    https://example.org/tinygpt/chapters/step7-tokens.html#bits-per-byte
     """
     if n_tokens < 1 or n_bytes < 1:
         raise ValueError(f"{n_tokens} tokens, {n_bytes} bytes; expected at least one")
