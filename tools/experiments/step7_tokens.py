@@ -2,11 +2,12 @@
 
 Two models of as nearly the same size as the sizes allow. The one on tokens is trained
 twice: with as many tokens a step as the one on characters reads characters, and with
-windows of as many bytes. All are compared in bits per byte of the held-out text.
+windows of as many bytes. All are compared in bits per byte of the held-out text. One
+pair is trained for longer, to see whether the order stays.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ SAME_TEXT = {**TOKENS, "T": 32}
 BUDGET = TrainConfig(
     steps=600, batch_size=32, eval_every=600, eval_batches=10, final_batches=20
 )
+LONGER = replace(BUDGET, steps=1_500, eval_every=1_500)
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,20 @@ class Text:
         return loss, bits_per_byte(loss, len(predicted), n_bytes)
 
 
-def train_once(text: Text, sizes: dict[str, int], seed: int) -> dict[str, Any]:
+def train_once(
+    text: Text, sizes: dict[str, int], seed: int, config: TrainConfig = BUDGET
+) -> dict[str, Any]:
     """Train one model on the budget, and measure it on the whole held-out text."""
     torch.manual_seed(seed)
     model = fuse(GPT(**sizes))
-    log = Trainer(model, text.train, text.held_out, BUDGET).run()
+    log = Trainer(model, text.train, text.held_out, config).run()
     per_id = int(text.id_bytes[text.train].sum()) / len(text.train)
     nats, bits = text.measure(model, model.T)
-    read = BUDGET.steps * BUDGET.batch_size * model.T
+    read = config.steps * config.batch_size * model.T
     return {
         "sizes": sizes,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "steps": BUDGET.steps,
+        "steps": config.steps,
         "ids_read": read,
         "bytes_read": round(read * per_id),
         "window_bytes": model.T * per_id,
@@ -94,4 +98,9 @@ def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
             ("tokens, same text", by_token, SAME_TEXT),
         ):
             by_name[f"{name}, seed {seed}"] = partial(train_once, text, sizes, seed)
+    for name, text, sizes in (
+        ("characters", by_character, CHARACTERS),
+        ("tokens, same text", by_token, SAME_TEXT),
+    ):
+        by_name[f"{name}, longer"] = partial(train_once, text, sizes, SEEDS[0], LONGER)
     return by_name
