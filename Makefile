@@ -9,11 +9,11 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	student instructor assignments grade clean FORCE
+	bench student instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
-# Extra words for pytest, such as ARGS="-k attention -x".
+# Extra words for pytest, such as ARGS="-k attention -x", or for the benchmark.
 ARGS ?=
 # `make book EDITION=student` builds the edition without solutions as well.
 EDITION ?=
@@ -126,6 +126,13 @@ reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
 
 experiments: $(STAMPS)/data ## run what is missing of the pages' experiments
 	$(RUN) -m tools.experiments
+
+# What it is compared with is no part of the locked environment, and moves none of it.
+bench: $(STAMPS)/data ## measure the tokenizer against what people would use instead
+	@$(RUN) -c "import tokenizers" 2>/dev/null || $(RUN) -m pip install --quiet \
+	  --disable-pip-version-check --no-build-isolation --constraint requirements.lock \
+	  --editable ".[bench]"
+	$(RUN) -m benchmarks.tokenizer $(ARGS)
 
 clean: ## remove what was built; .venv and data/ stay
 	rm -rf _build build .pytest_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -29,6 +30,7 @@ TARGETS = [
     "grade",
     "reference",
     "experiments",
+    "bench",
     "clean",
 ]
 
@@ -451,6 +453,16 @@ def test_a_new_page_is_noticed(built: Path):
     page = write(built / "book/new.md", "")
     os.utime(page, (1_000_000_000, 1_000_000_000))
     assert "-m tools.book" in make(built, "--dry-run", "book").stdout
+
+
+def test_the_benchmark_brings_what_it_is_compared_with_but_once(built: Path):
+    commands = make(built, "--dry-run", "bench").stdout
+    asks, runs = commands.index('-c "import tokenizers"'), commands.index("-m bench")
+    assert asks < commands.index("|| .venv/bin/python -m pip install") < runs
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (pinned,) = extras["optional-dependencies"]["bench"]
+    assert pinned.startswith("tokenizers==")
+    assert "tokenizers" not in (ROOT / "requirements.lock").read_text("utf-8")
 
 
 def test_another_lock_sets_up_again(built: Path):

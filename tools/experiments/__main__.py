@@ -21,7 +21,7 @@ from tools.data import state_reference
 from tools.pages import ROOT
 from tools.reference import machine
 
-PAGES = ("step3", "step6")
+PAGES = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def run_missing(page: str, root: Path) -> None:
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     unknown = sorted(set(options.pages) - set(PAGES))
     if unknown:
-        parser.error(f"no experiments of {unknown}; the pages are {list(PAGES)}")
+        parser.error(f"no experiments of {unknown}; the pages are {PAGES}")
     torch.set_num_threads(1)  # so that other work can go on beside it
     for page in options.pages or PAGES:
         run_missing(page, options.root)

@@ -1,0 +1,1 @@
+"""Speed against what people would use instead; ``make bench`` runs what is here."""

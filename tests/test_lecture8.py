@@ -1,0 +1,82 @@
+"""Lecture 8: each claim is proven and checked, and the checks print what they must."""
+
+import re
+
+import nbformat
+import pytest
+
+from tools.pages import ROOT
+
+PAGE = ROOT / "chapters" / "lecture8-residual-stream.md"
+NOTEBOOK = ROOT / "notebooks" / "lecture8-residual-stream.ipynb"
+
+# What one cell prints.
+PRINTED = {
+    "direct logit attribution": ["shares add up, gap < 1e-12: True", "8 writes"],
+    "the scale that was held": [
+        "logits without the write, gap < 1e-12: True",
+        "naive difference right, gap < 0.1: False",
+    ],
+    "two circuits": ["sum over heads, gap < 1e-12: True", "circuits: 8 of 32"],
+    "no axes": ["same logits, gap < 1e-10: True", "of one head < 0.2: True"],
+    "almost orthogonal": ["d times the mean square: 1.00", "4096 directions in 128"],
+    "induction by hand": [
+        "weight on the position before is 1, gap < 1e-12: True",
+        "weight behind the first is 1, gap < 1e-12: True",
+        "second copy, loss < 1e-6: True",
+    ],
+    "both heads, and a flat lens": [
+        "all in place, < 1e-6: True",
+        "lens after block 0 is uniform, gap < 1e-12: True",
+    ],
+    "Jensen": ["resampling costs more than the mean: True"],
+    "redundancy": ["the bound holds for all margins: True", "gap < 1e-6: True"],
+    "the twins": [
+        "without the one, < 1e-6: True",
+        "without the other, < 1e-6: True",
+        "without both: 3.30, ln 27 = 3.30",
+        "block 1 in the logit: 50%",
+        "block 2 in the logit: 50%",
+    ],
+    "many tests": ["16 tests at 5%: a false call 0.56, measured 0.5"],
+    "one seed": ["one in H^2: 0.062"],
+}
+
+
+def printed():
+    """What each code cell of the stored notebook prints, blanks made single."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
+    return [" ".join(text.split()) for text in texts]
+
+
+@pytest.mark.parametrize("claim", PRINTED)
+def test_one_cell_prints_the_figures_of_each_claim(claim):
+    found = [text for text in printed() if all(v in text for v in PRINTED[claim])]
+    assert found, f"no cell prints {PRINTED[claim]}"
+
+
+def test_every_comparison_holds_but_the_one_that_must_not():
+    verdicts = re.findall(r"< (?:1e-\d+|0\.1): (\w+)", " ".join(printed()))
+    assert verdicts.count("False") == 1
+    assert verdicts.count("True") == len(verdicts) - 1 >= 12
+
+
+def test_the_best_of_sixteen_is_surprising_only_as_if_it_were_alone():
+    (text,) = [text for text in printed() if text.startswith("best is head")]
+    single, joint = map(float, re.findall(r"p = ([\d.]+\d)", text))
+    assert single < 0.05 < joint
+
+
+def test_each_proposition_is_followed_by_a_proof_and_in_its_section_by_a_cell():
+    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
+    claims = 0
+    for section in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
+        order = kinds.findall(section)
+        for i, kind in enumerate(order):
+            if kind in ("proposition", "theorem"):
+                claims += 1
+                assert order[i + 1] == "proof", f"claim {claims} has no proof"
+                assert "code-cell" in order[i + 2 :], f"claim {claims} has no cell"
+    assert claims == 9
