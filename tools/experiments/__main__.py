@@ -21,7 +21,7 @@ from tools.data import state_reference
 from tools.pages import ROOT
 from tools.reference import machine
 
-PAGES = ("step3", "step6")
+PAGES = ("ch02", "step3", "step6")
 
 
 def run_missing(page: str, root: Path) -> None:
