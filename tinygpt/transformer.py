@@ -789,6 +789,7 @@ def train_model(
     eval_every: int = 25,
     sample_batch: Callable[..., tuple[Tensor, Tensor]] = next_token_batch,
     after_step: Callable[[int], None] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> History:
     """Train a model in place and return its history.
 
@@ -802,13 +803,15 @@ def train_model(
         eval_every: steps between two held-out losses; one more is taken at the end.
         sample_batch: draws a batch; called like ``next_token_batch``.
         after_step: called with the number of steps done.
+        optimizer: in place of AdamW with ``weight_decay``. Its rates are set.
 
     Built in The Transformer from first principles, section The loop:
     https://example.org/tinygpt/chapters/ch02-transformer.html#the-loop
     """
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=peak, weight_decay=weight_decay
-    )
+    if optimizer is None:
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=peak, weight_decay=weight_decay
+        )
     generator = torch.Generator().manual_seed(seed)
     history = History()
     for step in range(steps + 1):
