@@ -79,7 +79,7 @@ def unknown_share(known, asked, least=5):
         ),
         Wrong(
             1,
-            "cut at blanks and stripped of signs, so that a sign inside does not end it",
+            "cut at blanks and stripped of signs; a sign inside does not end a word",
             """
 def unknown_share(known, asked, least=5):
     stored = {w.strip(".,;:!?'-") for w in known.lower().split()}
@@ -181,7 +181,7 @@ def best_add(ids, held_out, vocab_size, adds):
         ),
         Wrong(
             1,
-            "the search stops where the cost first rises, as if the numbers were sorted",
+            "the search stops at the first rise, as if the numbers were sorted",
             """
 def best_add(ids, held_out, vocab_size, adds):
     best, least = adds[0], math.inf
