@@ -79,7 +79,7 @@ def unknown_share(known, asked, least=5):
         ),
         Wrong(
             1,
-            "cut at blanks and stripped of signs, so that a sign inside does not end it",
+            "cut at blanks and stripped of signs; a sign inside does not end a word",
             """
 def unknown_share(known, asked, least=5):
     stored = {w.strip(".,;:!?'-") for w in known.lower().split()}
@@ -140,7 +140,7 @@ def tenth_costs(ids, vocab_size, parts=10, add=0.0):
     ],
     "ex-step1-add": [
         Wrong(
-            1,
+            0,
             "the counted text decides, and it always wants nothing",
             """
 def best_add(ids, held_out, vocab_size, adds):
@@ -172,11 +172,25 @@ def best_add(ids, held_out, vocab_size, adds):
 """,
         ),
         Wrong(
-            1,
+            0,
             "nothing, always",
             """
 def best_add(ids, held_out, vocab_size, adds):
     return min(adds)
+""",
+        ),
+        Wrong(
+            1,
+            "the search stops at the first rise, as if the numbers were sorted",
+            """
+def best_add(ids, held_out, vocab_size, adds):
+    best, least = adds[0], math.inf
+    for add in adds:
+        cost = code_bits(unigram_probabilities(ids, vocab_size, add), held_out)
+        if cost > least:
+            break
+        best, least = add, cost
+    return best
 """,
         ),
     ],
