@@ -9,7 +9,7 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	student instructor assignments grade clean FORCE
+	student slides instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
@@ -97,6 +97,9 @@ $(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(SOURCES
 	@mkdir -p $(STAMPS)
 	$(RUN) -m tools.book --if-changed
 	@printf '%s\n' $(SOURCES) > $@
+
+slides: $(STAMPS)/notebooks ## write slides of the lectures to _build/slides
+	$(RUN) -m tools.slides
 
 serve: $(STAMPS)/book ## serve the book on this machine and open it in a browser
 	@$(RUN) -m tools.serve --port $(PORT)
