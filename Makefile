@@ -9,13 +9,13 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	bench student instructor assignments grade clean FORCE
+	bench slides instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
 # Extra words for pytest, such as ARGS="-k attention -x", or for the benchmark.
 ARGS ?=
-# `make book EDITION=student` builds the edition without solutions as well.
+# `make book EDITION=student` builds the edition without solutions, in _build/student.
 EDITION ?=
 # Exercises of one assignment: `make assignments PICK="ch02:1,3 step5:all" NAME=week3`.
 PICK =
@@ -83,11 +83,13 @@ $(STAMPS)/notebooks: $(STAMPS)/data $(STAMPS)/export tools/notebooks.py $(PRESS)
 	$(RUN) -m tools.notebooks
 	@ls chapters/*.md notebooks/*.ipynb > $@
 
-book: $(STAMPS)/book $(if $(EDITION),$(EDITION)) ## execute every page and build the book
-	@echo "Read it with 'make serve', or open _build/html/index.html in a browser."
+ifneq ($(filter-out student,$(EDITION)),)
+$(error EDITION is '$(EDITION)'; the one edition besides the full book is 'student')
+endif
 
-student: $(STAMPS)/book # make book EDITION=student: without solutions, in _build/student
-	$(RUN) -m tools.edition student
+book: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## execute every page and build the book
+	@echo "Read it with 'make serve$(if $(EDITION), EDITION=$(EDITION))', or open" \
+	  "$(if $(EDITION),_build/$(EDITION)/)_build/html/index.html in a browser."
 
 SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) _config.yml _toc.yml
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
@@ -98,8 +100,17 @@ $(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(SOURCES
 	$(RUN) -m tools.book --if-changed
 	@printf '%s\n' $(SOURCES) > $@
 
-serve: $(STAMPS)/book ## serve the book on this machine and open it in a browser
-	@$(RUN) -m tools.serve --port $(PORT)
+slides: $(STAMPS)/notebooks ## write slides of the lectures to _build/slides
+	$(RUN) -m tools.slides
+
+# The student's edition takes over what the full book printed, so that one comes first.
+$(STAMPS)/student: $(STAMPS)/book $(STAMPS)/notebooks tools/edition.py tools/leaks.py \
+		$(if $(wildcard _build/student/_build/html/index.html),,FORCE)
+	$(RUN) -m tools.edition student
+	@touch $@
+
+serve: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## serve the book on this machine and open it in a browser
+	@$(RUN) -m tools.serve --port $(PORT) $(if $(EDITION),--root _build/$(EDITION))
 
 test: $(STAMPS)/book ## re-run every notebook alone, compare every number, test the rest
 	$(RUN) -m pytest $(ARGS)

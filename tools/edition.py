@@ -31,6 +31,7 @@ from nbformat import NotebookNode
 from tools.book import SEEN_BY_CELLS, cache_folder
 from tools.book import build as build_book
 from tools.exercises import edition_text
+from tools.leaks import leaks, readable, secrets
 from tools.notebooks import built_notebooks, findings, serialise
 from tools.pages import MYST_EXTENSIONS, ROOT, PageError
 
@@ -55,6 +56,7 @@ def stage(root: Path, edition: str) -> Path:
     for path in sorted((root / "chapters").glob("*.md")):
         text = edition_text(path.read_text(encoding="utf-8"), edition)
         (place / "chapters" / path.name).write_text(text, encoding="utf-8")
+    (place / "EDITION").write_text(f"{edition}\n", encoding="utf-8")
     return place
 
 
@@ -138,7 +140,12 @@ def main(argv: list[str] | None = None) -> int:
         print(error)
         return 1
     take_over_outputs(root, place)
-    return build_book(place)
+    if build_book(place):
+        return 1
+    found = leaks(readable(place), secrets(root, options.edition))
+    for line in found:
+        print(f"tools.edition: a secret is shown: {line}")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -168,8 +168,13 @@ def task_line(options: dict[str, str]) -> str:
     )
 
 
-def read_exercises(page: Page) -> list[Exercise]:
-    """The exercises of a page; one that lacks a part fails, named by page and line."""
+def read_exercises(page: Page, whole: bool = True) -> list[Exercise]:
+    """The exercises of a page; one that lacks a part fails, named by page and line.
+
+    Args:
+        page: a page of the book.
+        whole: False for an edition that leaves parts out.
+    """
     text = page.path.read_text(encoding="utf-8")
     lines = text.split("\n")
     found: list[Exercise] = []
@@ -224,7 +229,7 @@ def read_exercises(page: Page) -> list[Exercise]:
             solving = None
         elif block.name != "solution-start":
             setattr(exercise, block.name, block.body)
-    for exercise in found:
+    for exercise in found if whole else ():
         _complete(exercise)
         _names(page, exercise)
     return found
@@ -352,14 +357,26 @@ def page_names(page: Page) -> dict[str, str]:
     return names
 
 
-def all_exercises(root: Path = ROOT) -> list[Exercise]:
-    """Every exercise of the book, in the order of the table of contents."""
+def all_exercises(
+    root: Path = ROOT, whole: bool = True, excused: tuple[str, ...] = ()
+) -> list[Exercise]:
+    """Every exercise of the book, in the order of the table of contents.
+
+    Args:
+        root: the repository, or the staged tree of an edition.
+        whole: False for an edition that leaves parts out.
+        excused: pages whose exercises are not read, such as ``step1-data``.
+
+    Raises:
+        PageError: an exercise lacks a part, or two have one id.
+    """
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     files = [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
     found: list[Exercise] = []
     for file in files:
-        if file.startswith("chapters/"):
-            found += read_exercises(read_page(root / f"{file}.md"))
+        folder, _, stem = file.partition("/")
+        if folder == "chapters" and stem not in excused:
+            found += read_exercises(read_page(root / f"{file}.md"), whole)
     seen: dict[str, Exercise] = {}
     for exercise in found:
         if exercise.label in seen:
@@ -368,3 +385,26 @@ def all_exercises(root: Path = ROOT) -> list[Exercise]:
             )
         seen[exercise.label] = exercise
     return found
+
+
+def exercise_rows(root: Path = ROOT) -> list[tuple[Exercise, str]]:
+    """Each exercise that has a task, with its row of a Markdown table.
+
+    It reads the task and the statement alone, so that it works in every edition.
+    """
+    rows = []
+    for exercise in all_exercises(root, whole=False):
+        if not exercise.difficulty:
+            continue
+        visible, hidden = exercise.points
+        points = f"{visible} + {hidden}" if exercise.kind == "code" else str(visible)
+        title = exercise.title.replace("|", "\\|")
+        rows.append(
+            (
+                exercise,
+                f"| `{exercise.name}` | {{ref}}`{title} <{exercise.label}>` | "
+                f"{exercise.difficulty} | {exercise.minutes} | {exercise.kind} | "
+                f"{points} |",
+            )
+        )
+    return rows

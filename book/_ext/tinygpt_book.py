@@ -7,7 +7,8 @@
 * Executed outputs are cached in a folder whose name depends on everything that a cell
   can see beyond its own text (see ``tools/book.py``).
 * An exercise's ``{task}`` is a line about it; what only instructors are to see is taken
-  out of the pages and of their sources (see ``tools/exercises.py``).
+  out of the pages and of their sources (see ``tools/exercises.py``). An exercise that
+  lacks a part, or an id that is taken, stops the build; ``{exercise-table}`` lists all.
 * The bibliography is labelled by author and year, like the citations.
 """
 
@@ -19,8 +20,10 @@ from pathlib import Path
 
 import pybtex.plugin
 from docutils import nodes
+from docutils.statemachine import StringList
 from pybtex.style.formatting.plain import Style as PlainStyle
 from pybtex.style.labels import BaseLabelStyle
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinxcontrib.bibtex.plugin import register_plugin
@@ -30,10 +33,16 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tools.book import cache_folder
-from tools.exercises import edition_text, task_line
-from tools.pages import Site, read_site
+from tools.exercises import all_exercises, edition_text, exercise_rows, task_line
+from tools.pages import PageError, Site, read_site
 
 LOGGER = logging.getLogger(__name__)
+
+# Pages whose exercises have not got all their parts yet.
+EXCUSED = (
+    *("lecture2-likelihood", "step2-bigram", "lecture3-backpropagation", "step3-mlp"),
+    *("lecture4-attention", "step4-attention"),
+)
 
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">
@@ -141,6 +150,32 @@ class Task(SphinxDirective):
         return [nodes.paragraph("", "", *line, classes=["task"]), *messages]
 
 
+class ExerciseTable(SphinxDirective):
+    """Every exercise of the book: how hard, how long, of which kind, and its worth."""
+
+    def run(self) -> list[nodes.Node]:
+        root = Path(self.env.app.srcdir)
+        rows = exercise_rows(root)
+        for stem in dict.fromkeys(exercise.page for exercise, _ in rows):
+            self.env.note_dependency(str(root / "chapters" / f"{stem}.md"))
+        head = "| pick | exercise | level | minutes | kind | points |"
+        lines = [head, "|---|---|---|---|---|---|", *(row for _, row in rows)]
+        place = nodes.container(classes=["exercise-table"])
+        self.state.nested_parse(StringList(lines), self.content_offset, place)
+        return [place]
+
+
+def check_exercises(app) -> None:
+    """Stop the build at an exercise that lacks a part, and at an id that is taken."""
+    root = Path(app.srcdir)
+    if (root / "EDITION").is_file():  # it leaves parts out, and says so in this file
+        return
+    try:
+        all_exercises(root, excused=EXCUSED)
+    except PageError as error:
+        raise ExtensionError(str(error)) from None
+
+
 def read_as_reader(app, name, source) -> None:
     """Take out of a chapter's text what is meant for instructors only."""
     if name.startswith("chapters/"):
@@ -209,7 +244,9 @@ def setup(app):
         "sphinxcontrib.bibtex.style.referencing", "tinygpt", RoundAuthorYear
     )
     app.add_directive("task", Task)
+    app.add_directive("exercise-table", ExerciseTable)
     app.connect("config-inited", configure)
+    app.connect("builder-inited", check_exercises)
     app.connect("source-read", read_as_reader)
     app.connect("html-page-context", rewrite_buttons, priority=900)
     app.connect("build-finished", write_first_page, priority=100)
