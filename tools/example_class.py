@@ -3,9 +3,9 @@
 Usage: ``python -m tools.example_class``
 
 It writes an assignment of three exercises, answers it for three invented students,
-grades them as ``make grade`` does, and writes ``book/figures/grading-*.png``. The report
-that is shown is that of a student whose answers are wrong: the page is the same in the
-edition without solutions.
+grades them as ``make grade`` does, and writes ``book/figures/grading-*.png``. The
+report that is shown is that of a student whose answers are wrong: the page is the same
+in the edition without solutions.
 """
 
 import sys
