@@ -40,8 +40,8 @@ LOGGER = logging.getLogger(__name__)
 
 # Pages whose exercises have not got all their parts yet.
 EXCUSED = (
-    *("lecture2-likelihood", "step2-bigram", "lecture3-backpropagation", "step3-mlp"),
-    *("lecture4-attention", "step4-attention"),
+    *("lecture7-tokens-and-scale", "step7-tokens", "step7-sampling"),
+    *("lecture8-residual-stream", "step8-interpretability", "two-gpts"),
 )
 
 REDIRECT = """<!DOCTYPE html>
