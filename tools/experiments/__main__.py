@@ -21,7 +21,7 @@ from tools.data import state_reference
 from tools.pages import ROOT
 from tools.reference import machine
 
-PAGES = ("step6",)
+PAGES = ("step6", "step7")
 
 
 def run_missing(page: str, root: Path) -> None:
