@@ -43,8 +43,9 @@ PRINTED = {
     "two optima": ["Hoffmann et al. 32 B", "Besiroglu et al. 72 B", "minima: True"],
 }
 
-logits = st.lists(st.floats(-8, 8), min_size=2, max_size=9).map(
-    lambda values: torch.tensor(values, dtype=torch.float64)
+# Tenths, so that no two logits are so close that a division makes them equal.
+logits = st.lists(st.integers(-80, 80), min_size=2, max_size=9).map(
+    lambda tenths: torch.tensor(tenths, dtype=torch.float64) / 10
 )
 
 

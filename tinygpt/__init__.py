@@ -27,6 +27,7 @@ from tinygpt.corpus import (
 )
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
 from tinygpt.sampling import (
+    STEP7_LOG,
     PowerLaw,
     apply_temperature,
     check_logits,
@@ -94,6 +95,7 @@ __all__ = [
     "MLP",
     "PACKAGES",
     "REFERENCE",
+    "STEP7_LOG",
     "STORED_ADDRESS",
     "BytePairTokenizer",
     "CausalSelfAttention",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 __all__ = [
+    "STEP7_LOG",
     "PowerLaw",
     "apply_temperature",
     "check_logits",
@@ -36,8 +37,9 @@ def check_logits(logits: Tensor) -> None:
         ValueError: no floating-point tensor with a last axis, a NaN, a plus infinity,
             or a row that is minus infinity throughout.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Small functions on
+    logits:
+    https://example.org/tinygpt/chapters/step7-sampling.html#small-functions-on-logits
     """
     if not logits.is_floating_point() or logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError(
@@ -55,8 +57,9 @@ def check_logits(logits: Tensor) -> None:
 def check_share(name: str, value: float) -> None:
     """Refuse a share that is not from 0 to 1, naming it and its value.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Small functions on
+    logits:
+    https://example.org/tinygpt/chapters/step7-sampling.html#small-functions-on-logits
     """
     if not 0 <= value <= 1:
         raise ValueError(f"{name} is {value}; expected a number from 0 to 1")
@@ -65,8 +68,9 @@ def check_share(name: str, value: float) -> None:
 def widened(logits: Tensor) -> Tensor:
     """Return the logits in float32 if they are in half precision, else themselves.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Small functions on
+    logits:
+    https://example.org/tinygpt/chapters/step7-sampling.html#small-functions-on-logits
     """
     return logits.float() if logits.element_size() < 4 else logits
 
@@ -90,8 +94,8 @@ def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
 
     Example: logits 0 and 2 at temperature 0.5 become -4 and 0.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Temperature:
+    https://example.org/tinygpt/chapters/step7-sampling.html#temperature
     """
     check_logits(logits)
     if not 0 <= temperature < math.inf:
@@ -122,8 +126,8 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
     Example: of the logits 1, 2, 2, 2, 3 with k = 3 the ids 1, 2 and 4 are kept.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Top-k:
+    https://example.org/tinygpt/chapters/step7-sampling.html#top-k
     """
     check_logits(logits)
     if not isinstance(k, int) or k < 1:
@@ -153,8 +157,8 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
     Example: of the probabilities 0.5, 0.3, 0.2 with p = 0.6 the first two are kept.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Top-p:
+    https://example.org/tinygpt/chapters/step7-sampling.html#top-p
     """
     check_logits(logits)
     check_share("p", p)
@@ -186,8 +190,8 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
 
     Example: of the probabilities 0.5, 0.3, 0.2 with p = 0.5 the first two are kept.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Min-p:
+    https://example.org/tinygpt/chapters/step7-sampling.html#min-p
     """
     check_logits(logits)
     check_share("p", p)
@@ -195,47 +199,6 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
         return logits.clone()
     below = widened(logits) - widened(logits).amax(dim=-1, keepdim=True)  # (..., V)
     return logits.masked_fill(below < math.log(p), -math.inf)
-
-
-def penalise_repetition(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
-    """Make the symbols less likely that already stand in the text.
-
-    A positive logit is divided by the penalty, a negative one multiplied, once for
-    each symbol, however often it stands there. The rule depends on where the zero of
-    the logits lies, so it must see the model's own logits, before any shift.
-
-    Args:
-        logits: (..., V), any floating-point type.
-        ids: the text so far, (..., n), with the leading axes of the logits; n may be 0.
-        penalty: 1 changes nothing, above 1 discourages, below 1 encourages.
-
-    Returns:
-        A new tensor (..., V) of the same type.
-
-    Raises:
-        ValueError: unusable logits, ids that do not fit them, or a penalty that is
-            not positive and finite.
-
-    Example: logits 2 and -1 with penalty 2, both seen, become 1 and -2.
-
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
-    """
-    check_logits(logits)
-    if not 0 < penalty < math.inf:
-        raise ValueError(f"penalty is {penalty}; expected a positive number")
-    if ids.shape[:-1] != logits.shape[:-1] or ids.dim() == 0:
-        raise ValueError(
-            f"ids have shape {tuple(ids.shape)}; expected the leading axes of the "
-            f"logits, {tuple(logits.shape[:-1])}, and one axis more"
-        )
-    if ids.numel() and not 0 <= ids.min() <= ids.max() < logits.shape[-1]:
-        raise ValueError(f"an id is out of range; expected 0 to {logits.shape[-1] - 1}")
-    seen = torch.zeros_like(logits, dtype=torch.bool)
-    seen = seen.scatter(-1, ids.to(logits.device).long(), True)
-    wide = widened(logits)
-    punished = torch.where(wide > 0, wide / penalty, wide * penalty).to(logits.dtype)
-    return torch.where(seen, punished, logits)
 
 
 def sampling_probabilities(
@@ -264,8 +227,8 @@ def sampling_probabilities(
 
     Example: equal logits with ``top_k=1`` give the lowest id probability 1.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section One order:
+    https://example.org/tinygpt/chapters/step7-sampling.html#one-order
     """
     check_logits(logits)
     scores = apply_temperature(widened(logits), temperature)
@@ -301,8 +264,8 @@ def sample(
     Raises:
         ValueError: unusable logits or settings.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section One order:
+    https://example.org/tinygpt/chapters/step7-sampling.html#one-order
     """
     check_logits(logits)
     probabilities = sampling_probabilities(
@@ -311,6 +274,47 @@ def sample(
     rows = probabilities.reshape(-1, logits.shape[-1]).cpu()
     ids = torch.multinomial(rows, 1, generator=generator)
     return ids.view(logits.shape[:-1]).to(logits.device)
+
+
+def penalise_repetition(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
+    """Make the symbols less likely that already stand in the text.
+
+    A positive logit is divided by the penalty, a negative one multiplied, once for
+    each symbol, however often it stands there. The rule depends on where the zero of
+    the logits lies, so it must see the model's own logits, before any shift.
+
+    Args:
+        logits: (..., V), any floating-point type.
+        ids: the text so far, (..., n), with the leading axes of the logits; n may be 0.
+        penalty: 1 changes nothing, above 1 discourages, below 1 encourages.
+
+    Returns:
+        A new tensor (..., V) of the same type.
+
+    Raises:
+        ValueError: unusable logits, ids that do not fit them, or a penalty that is
+            not positive and finite.
+
+    Example: logits 2 and -1 with penalty 2, both seen, become 1 and -2.
+
+    Built in Step 7, second part: sampling and scaling, section Writing:
+    https://example.org/tinygpt/chapters/step7-sampling.html#writing
+    """
+    check_logits(logits)
+    if not 0 < penalty < math.inf:
+        raise ValueError(f"penalty is {penalty}; expected a positive number")
+    if ids.shape[:-1] != logits.shape[:-1] or ids.dim() == 0:
+        raise ValueError(
+            f"ids have shape {tuple(ids.shape)}; expected the leading axes of the "
+            f"logits, {tuple(logits.shape[:-1])}, and one axis more"
+        )
+    if ids.numel() and not 0 <= ids.min() <= ids.max() < logits.shape[-1]:
+        raise ValueError(f"an id is out of range; expected 0 to {logits.shape[-1] - 1}")
+    seen = torch.zeros_like(logits, dtype=torch.bool)
+    seen = seen.scatter(-1, ids.to(logits.device).long(), True)
+    wide = widened(logits)
+    punished = torch.where(wide > 0, wide / penalty, wide * penalty).to(logits.dtype)
+    return torch.where(seen, punished, logits)
 
 
 @torch.no_grad()
@@ -345,8 +349,8 @@ def write(
     Raises:
         ValueError: an empty prompt, a negative ``n_new``, or unusable settings.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section Writing:
+    https://example.org/tinygpt/chapters/step7-sampling.html#writing
     """
     if idx.dim() != 2 or idx.numel() == 0:
         raise ValueError(
@@ -371,11 +375,19 @@ def write(
     return idx
 
 
+STEP7_LOG: tuple[str, int, str] = (
+    "step7_experiments.json",
+    88_479,
+    "c1251b56b0de956877312bacc4eb0a02f19c6482ec64fbb0310d29c281972329",
+)
+
+
 class PowerLaw(NamedTuple):
     """A fitted curve ``floor + factor * x ** -exponent``.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section A curve through the
+    points:
+    https://example.org/tinygpt/chapters/step7-sampling.html#a-curve-through-the-points
     """
 
     floor: float
@@ -404,8 +416,9 @@ def fit_power_law(x: Sequence[float], loss: Sequence[float]) -> PowerLaw:
     Raises:
         ValueError: lengths that differ, too few sizes, or one that is not positive.
 
-    Built in Step 7, second part: sampling and scaling:
-    https://example.org/tinygpt/chapters/step7-sampling.html
+    Built in Step 7, second part: sampling and scaling, section A curve through the
+    points:
+    https://example.org/tinygpt/chapters/step7-sampling.html#a-curve-through-the-points
     """
     if len(x) != len(loss):
         raise ValueError(f"{len(x)} sizes and {len(loss)} losses; expected as many")
