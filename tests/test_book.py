@@ -99,7 +99,7 @@ def tree(tmp_path: Path) -> Path:
     shutil.copy(ROOT / book.STYLE, tmp_path / book.STYLE)
     for name in ("tools", "tinygpt", "data", "chapters", "notebooks", ".pytest_cache"):
         (tmp_path / name).mkdir()
-    for name in ("__init__.py", "book.py", "pages.py"):
+    for name in ("__init__.py", "book.py", "exercises.py", "pages.py"):
         shutil.copy(ROOT / "tools" / name, tmp_path / "tools" / name)
     write = {
         "pyproject.toml": '[tool.tinygpt]\nrepository = "https://github.com/a/b"\n'
@@ -226,6 +226,83 @@ def test_a_chapter_without_its_notebook_fails_the_build(tree: Path, capfd):
     (tree / "notebooks/one.ipynb").unlink()
     assert book.main(["--root", str(tree)]) == 1
     assert "notebooks/one.ipynb is missing" in capfd.readouterr().err
+
+
+EXERCISE = """## Exercises
+
+```{exercise} Twice
+:label: ex-twice
+
+Write it.
+```
+
+```{task} ex-twice
+:kind: written
+:difficulty: 2
+:minutes: 7
+:points: 4
+:teaches: Care.
+```
+
+```{solution-start} ex-twice
+```
+
+So.
+
+```{solution-end}
+```
+
+```{marking} ex-twice
+- 4: so
+```
+
+```{instructor} ex-twice
+Ask again.
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            lambda text: text.replace("```{marking} ex-twice\n- 4: so\n```\n", ""),
+            "marking",
+        ),
+        (lambda text: text.replace("So.\n", ""), "no solution text"),
+        (lambda text: text.replace(":minutes: 7\n", ""), "minutes"),
+        (lambda text: text + text, "the id is taken"),
+    ],
+    ids=["no marking", "no solution", "no minutes", "an id twice"],
+)
+def test_an_exercise_that_lacks_a_part_fails_the_build(
+    tree: Path, capfd, change, expected: str
+):
+    (tree / "chapters/one.md").write_text(page("1", change(EXERCISE)), encoding="utf-8")
+    assert book.main(["--root", str(tree)]) == 1
+    output = capfd.readouterr()
+    assert expected in output.out + output.err
+    assert "chapters/one.md, line" in output.out + output.err
+
+
+def test_the_table_lists_each_exercise_with_a_link(tree: Path):
+    (tree / "chapters/one.md").write_text(page("1", EXERCISE), encoding="utf-8")
+    index = "# First\n\n```{exercise-table}\n```\n"
+    (tree / "book/index.md").write_text(index, encoding="utf-8")
+    assert book.main(["--root", str(tree)]) == 0
+    html = (tree / "_build/html/book/index.html").read_text(encoding="utf-8")
+    row = re.search(r"<tr[^>]*><td><p><code.*?</tr>", html, re.S).group()
+    assert 'href="../chapters/one.html#ex-twice"' in row
+    values = [re.sub(r"<[^>]+>", "", c) for c in re.findall(r"<td>(.*?)</td>", row)]
+    assert values == ["one:1", "Twice", "2", "7", "written", "4"]
+
+
+def test_only_pages_without_tasks_are_excused():
+    source = (ROOT / "book/_ext/tinygpt_book.py").read_text(encoding="utf-8")
+    excused = re.search(r"EXCUSED = \((.*?)\n\)", source, re.S)
+    for stem in re.findall(r'"([\w-]+)"', excused[1]) if excused else ():
+        text = (ROOT / "chapters" / f"{stem}.md").read_text(encoding="utf-8")
+        assert "```{task}" not in text, f"{stem} is complete: excuse it no longer"
 
 
 # ---- the finished pages --------------------------------------------------------------

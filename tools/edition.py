@@ -118,7 +118,8 @@ def take_over_outputs(root: Path, place: Path) -> None:
         try:
             data = printed.match_cache_notebook(full).data
             node = with_outputs(read_myst_markdown_notebook(text, config), full)
-        except (KeyError, PageError):
+            node.metadata.language_info = full.metadata.language_info
+        except (AttributeError, KeyError, PageError):
             continue
         bundle = CacheBundleIn(node, str(path), data=data)
         kept.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -3,9 +3,9 @@
 Usage: ``python -m tools.example_class``
 
 It writes an assignment of three exercises, answers it for three invented students,
-grades them as ``make grade`` does, and writes ``book/figures/grading-*.png``. The
-report that is shown is that of a student whose answers are wrong: the page is the same
-in the edition without solutions.
+grades them as ``make grade`` does, and writes ``book/figures/grading-*.png``. The page
+is in the edition without solutions, too: the report that is shown belongs to a student
+whose answers are wrong, and has no message of a hidden check.
 """
 
 import sys
@@ -38,7 +38,7 @@ COPIES = '''def tie(model):
 '''
 SCALES = '''def rms_jacobian(u, eps):
     """Dividing by a number has this derivative."""
-    return torch.eye(len(u), dtype=u.dtype) / (u.pow(2).mean() + eps).sqrt()
+    return torch.eye(len(u)) / torch.rms(u, eps)
 '''
 # What each student hands in, by exercise: the solution, nothing, or an answer.
 CLASS = {
