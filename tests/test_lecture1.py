@@ -7,7 +7,6 @@ the page holds on texts and models that the page does not show.
 
 import ast
 import math
-import re
 from fractions import Fraction
 from typing import Any
 
@@ -16,10 +15,10 @@ import pytest
 from chapter2 import quick
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_page import proven_claims
 
 from tools.pages import ROOT
 
-PAGE = ROOT / "chapters" / "lecture1-information.md"
 NOTEBOOK = ROOT / "notebooks" / "lecture1-information.ipynb"
 
 PRINTED = {
@@ -79,16 +78,7 @@ def test_no_check_of_the_page_fails():
 
 
 def test_each_proposition_is_followed_by_a_proof_and_in_its_section_by_a_cell():
-    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
-    claims = 0
-    for section in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
-        order = kinds.findall(section)
-        for i, kind in enumerate(order):
-            if kind in ("proposition", "theorem"):
-                claims += 1
-                assert order[i + 1] == "proof", f"claim {claims} has no proof"
-                assert "code-cell" in order[i + 2 :], f"claim {claims} has no cell"
-    assert claims == 7
+    assert proven_claims("lecture1-information") == 7
 
 
 # The functions of the page, on what the page does not show

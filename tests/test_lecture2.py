@@ -6,19 +6,15 @@ The propositions themselves are tried here on random tables, apart from the page
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import quick
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_page import printed_by, proven_claims
 from torch.nn import functional as F
 
 from tinygpt.bigram import bigram_counts, bigram_probabilities
-from tools.pages import ROOT
-
-PAGE = ROOT / "chapters" / "lecture2-likelihood.md"
-NOTEBOOK = ROOT / "notebooks" / "lecture2-likelihood.ipynb"
 
 PRINTED = {
     "underflow": ["product: 0.0", "sum of logarithms: -1609.4"],
@@ -40,12 +36,8 @@ PRINTED = {
 }
 
 
-def printed():
-    """What each code cell of the stored notebook prints, blanks made single."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+def printed() -> list[str]:
+    return printed_by("lecture2-likelihood")
 
 
 @pytest.mark.parametrize("claim", PRINTED)
@@ -70,16 +62,7 @@ def test_the_gap_falls_and_stays_below_its_bound():
 
 
 def test_each_proposition_is_followed_by_a_proof_and_in_its_section_by_a_cell():
-    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
-    claims = 0
-    for section in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
-        order = kinds.findall(section)
-        for i, kind in enumerate(order):
-            if kind in ("proposition", "theorem"):
-                claims += 1
-                assert order[i + 1] == "proof", f"claim {claims} has no proof"
-                assert "code-cell" in order[i + 2 :], f"claim {claims} has no cell"
-    assert claims == 13
+    assert proven_claims("lecture2-likelihood") == 13
 
 
 # The claims themselves, on other examples than the page's

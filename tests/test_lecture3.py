@@ -7,17 +7,16 @@ there at all, and that no box stands without its proof and its cell.
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import quick
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_page import printed_by, proven_claims
 
 from tools.pages import ROOT, read_pages
 
 PAGE = ROOT / "chapters" / "lecture3-backpropagation.md"
-NOTEBOOK = ROOT / "notebooks" / "lecture3-backpropagation.ipynb"
 
 # What one cell prints; every check of a gap has to say True.
 PRINTED = {
@@ -40,11 +39,7 @@ PRINTED = {
 
 
 def printed() -> list[str]:
-    """What each code cell of the stored notebook prints, blanks made single."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("lecture3-backpropagation")
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +75,7 @@ def test_errors_times_the_batch_are_the_variance_of_one_example():
 
 
 def test_each_proposition_is_followed_by_a_proof_and_in_its_section_by_a_cell():
-    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
-    claims = 0
-    for section in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
-        order = kinds.findall(section)
-        for i, kind in enumerate(order):
-            if kind in ("proposition", "theorem"):
-                claims += 1
-                assert order[i + 1] == "proof", f"claim {claims} has no proof"
-                assert "code-cell" in order[i + 2 :], f"claim {claims} has no cell"
-    assert claims == 10
+    assert proven_claims("lecture3-backpropagation") == 10
 
 
 # The tape, tried on programs that the page does not show

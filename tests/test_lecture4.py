@@ -2,13 +2,12 @@
 
 import re
 
-import nbformat
 import pytest
+from stored_page import printed_by
 
 from tools.pages import ROOT
 
 PAGE = ROOT / "chapters" / "lecture4-attention.md"
-NOTEBOOK = ROOT / "notebooks" / "lecture4-attention.ipynb"
 
 # What one cell prints, blanks made single.
 PRINTED = {
@@ -56,10 +55,7 @@ PRINTED = {
 
 
 def printed() -> list[str]:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("lecture4-attention")
 
 
 @pytest.mark.parametrize("claim", PRINTED)

@@ -6,13 +6,8 @@ there at all, and that no box stands without its proof and its cell.
 
 import re
 
-import nbformat
 import pytest
-
-from tools.pages import ROOT
-
-PAGE = ROOT / "chapters" / "lecture5-architecture.md"
-NOTEBOOK = ROOT / "notebooks" / "lecture5-architecture.ipynb"
+from stored_page import printed_by, proven_claims
 
 # What one cell prints; every check of a gap has to say True, with one exception.
 PRINTED = {
@@ -37,12 +32,8 @@ PRINTED = {
 }
 
 
-def printed():
-    """What each code cell of the stored notebook prints, blanks made single."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+def printed() -> list[str]:
+    return printed_by("lecture5-architecture")
 
 
 @pytest.mark.parametrize("claim", PRINTED)
@@ -63,13 +54,4 @@ def test_every_count_of_a_random_model_is_the_predicted_one():
 
 
 def test_each_proposition_is_followed_by_a_proof_and_in_its_section_by_a_cell():
-    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
-    claims = 0
-    for section in re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE):
-        order = kinds.findall(section)
-        for i, kind in enumerate(order):
-            if kind in ("proposition", "theorem"):
-                claims += 1
-                assert order[i + 1] == "proof", f"claim {claims} has no proof"
-                assert "code-cell" in order[i + 2 :], f"claim {claims} has no cell"
-    assert claims == 9
+    assert proven_claims("lecture5-architecture") == 9

@@ -9,12 +9,12 @@ import itertools
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import one_thread, quick  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_page import printed_by
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -23,7 +23,6 @@ from tinygpt.sampling import apply_temperature, keep_min_p, keep_top_k, keep_top
 from tools.pages import ROOT
 
 PAGE = ROOT / "chapters" / "lecture7-tokens-and-scale.md"
-NOTEBOOK = ROOT / "notebooks" / "lecture7-tokens-and-scale.ipynb"
 
 # What one cell prints, blanks made single.
 PRINTED = {
@@ -50,10 +49,7 @@ logits = st.lists(st.integers(-80, 80), min_size=2, max_size=9).map(
 
 
 def printed() -> list[str]:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("lecture7-tokens-and-scale")
 
 
 def entropy(p: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ import re
 import zlib
 from collections import Counter
 
-import nbformat
 import pytest
 import torch
+from stored_page import printed_by
 
 from tinygpt.chars import (
     CharTokenizer,
@@ -21,8 +21,6 @@ from tinygpt.chars import (
 )
 from tinygpt.corpus import load_corpus
 from tools.pages import ROOT
-
-NOTEBOOK = ROOT / "notebooks" / "step1-data.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +35,7 @@ def ids(text: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def printed() -> list[str]:
-    """What each code cell of the stored notebook prints, blanks made single."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("step1-data")
 
 
 def shown(printed: list[str], *parts: str) -> bool:

@@ -4,10 +4,10 @@ import functools
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import one_thread  # noqa: F401
+from stored_page import printed_by
 from torch import Tensor
 
 from tinygpt.bigram import (
@@ -57,14 +57,7 @@ PRINTED = {
 
 @functools.cache
 def printed() -> list[str]:
-    path = ROOT / "notebooks" / "step2-bigram.ipynb"
-    cells = nbformat.read(path, as_version=4).cells
-    texts = [
-        "".join(out.get("text", "") for out in cell.outputs)
-        for cell in cells
-        if cell.cell_type == "code"
-    ]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("step2-bigram")
 
 
 @pytest.mark.parametrize("claim", PRINTED)

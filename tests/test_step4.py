@@ -4,10 +4,10 @@ import functools
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import one_thread  # noqa: F401
+from stored_page import printed_by
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,8 +28,6 @@ from tinygpt.chars import (
 )
 from tinygpt.corpus import load_corpus
 from tools.pages import ROOT
-
-NOTEBOOK = ROOT / "notebooks" / "step4-attention.ipynb"
 
 # What one cell prints, blanks made single.
 PRINTED = {
@@ -62,10 +60,7 @@ PRINTED = {
 
 
 def printed() -> list[str]:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+    return printed_by("step4-attention")
 
 
 @pytest.mark.parametrize("claim", PRINTED)

@@ -4,10 +4,10 @@ import io
 import json
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import one_thread  # noqa: F401
+from stored_page import printed_by
 from torch.nn import functional as F
 
 from tinygpt.chars import CharTokenizer, split_corpus
@@ -27,7 +27,6 @@ from tools.experiments import step7
 from tools.pages import ROOT, read_page
 
 PAGE = ROOT / "chapters" / "step7-sampling.md"
-NOTEBOOK = ROOT / "notebooks" / "step7-sampling.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +63,7 @@ def held_out(trained, data) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def printed() -> str:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return " ".join(" ".join(texts).split())
+    return " ".join(" ".join(printed_by("step7-sampling")).split())
 
 
 def scaling(runs: dict) -> list[dict]:

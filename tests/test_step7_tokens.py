@@ -9,10 +9,10 @@ import json
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from chapter2 import one_thread  # noqa: F401
+from stored_page import printed_by
 
 from benchmarks.tokenizer import against_library, digest
 from tinygpt.bpe import FastBPE, bits_per_byte, train_fast
@@ -22,7 +22,6 @@ from tools.experiments import step7_tokens as experiments
 from tools.pages import ROOT
 
 PAGE = ROOT / "chapters" / "step7-tokens.md"
-NOTEBOOK = ROOT / "notebooks" / "step7-tokens.ipynb"
 REFERENCE = ROOT / "data" / "reference"
 
 # What one cell prints.
@@ -49,12 +48,8 @@ PRINTED = {
 }
 
 
-def printed():
-    """What each code cell of the stored notebook prints, blanks made single."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return [" ".join(text.split()) for text in texts]
+def printed() -> list[str]:
+    return printed_by("step7-tokens")
 
 
 def stored(name):

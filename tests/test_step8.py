@@ -7,9 +7,9 @@ import json
 import math
 import re
 
-import nbformat
 import pytest
 import torch
+from stored_page import printed_by
 from torch import Tensor
 
 from tinygpt.chars import CharTokenizer, split_corpus
@@ -33,7 +33,6 @@ from tools.pages import ROOT, read_page
 from tools.reference import SIZES
 
 PAGE = ROOT / "chapters" / "step8-interpretability.md"
-NOTEBOOK = ROOT / "notebooks" / "step8-interpretability.ipynb"
 FILE = ROOT / "data" / "reference" / step8.LOG
 
 
@@ -70,10 +69,7 @@ def score(model: GPT, name: str) -> Tensor:
 
 
 def printed() -> str:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    texts = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    return " ".join(" ".join(texts).split())
+    return " ".join(" ".join(printed_by("step8-interpretability")).split())
 
 
 def best(table: list[list[float]]) -> float:

@@ -11,11 +11,11 @@ import json
 import math
 import re
 
-import nbformat
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored_page import printed_by, proven_claims
 from torch.nn import functional as F
 
 from tinygpt.gpt import GPT, component_counts
@@ -31,7 +31,7 @@ from tinygpt.two_gpts import (
     variant_config,
 )
 from tools.experiments import two_gpts as experiments
-from tools.pages import ROOT, read_page
+from tools.pages import ROOT
 
 quick = settings(max_examples=25, deadline=None)
 SMALL = {"V": 7, "T": 8, "d": 16, "H": 2, "L": 2}
@@ -476,11 +476,8 @@ def test_qk_norm_alone_begins_with_the_weights_of_the_baseline():
 # What the page says
 
 
-def printed():
-    path = ROOT / "notebooks" / "two-gpts.ipynb"
-    cells = nbformat.read(path, as_version=4).cells
-    texts = ["".join(o.get("text", "") for o in c.get("outputs", [])) for c in cells]
-    return " ".join(" ".join(texts).split())
+def printed() -> str:
+    return " ".join(" ".join(printed_by("two-gpts")).split())
 
 
 @pytest.mark.parametrize(
@@ -504,15 +501,4 @@ def test_no_comparison_on_the_page_fails():
 
 
 def test_each_proposition_has_a_proof_and_a_cell_in_its_section():
-    page = read_page(ROOT / "chapters" / "two-gpts.md")
-    text = page.path.read_text("utf-8")
-    kinds = re.compile(r"^```\{(?:prf:)?([\w-]+)\}", re.MULTILINE)
-    claims = 0
-    for section in re.split(r"^## ", text, flags=re.MULTILINE):
-        order = kinds.findall(section)
-        for i, kind in enumerate(order):
-            if kind == "proposition":
-                claims += 1
-                assert order[i + 1] == "proof"
-                assert "code-cell" in order[i + 2 :]
-    assert claims == 2
+    assert proven_claims("two-gpts") == 2
