@@ -1,5 +1,6 @@
 """Step 7, second page: the stored runs are the recipe's, and say what the page says."""
 
+import hashlib
 import io
 import json
 import re
@@ -23,7 +24,7 @@ from tinygpt.sampling import (
 )
 from tinygpt.training import Trainer, fuse, load_reference
 from tools.data import read_manifest
-from tools.experiments import step7
+from tools.experiments import step7, step7_exercises
 from tools.pages import ROOT, read_page
 
 PAGE = ROOT / "chapters" / "step7-sampling.md"
@@ -32,6 +33,12 @@ PAGE = ROOT / "chapters" / "step7-sampling.md"
 @pytest.fixture(scope="module")
 def runs() -> dict:
     return json.loads(load_stored(*STEP7_LOG, ROOT))["runs"]
+
+
+@pytest.fixture(scope="module")
+def exercise_runs() -> dict:
+    path = ROOT / "data" / "reference" / step7_exercises.LOG
+    return json.loads(path.read_text("utf-8"))["runs"]
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,40 @@ def test_page_and_manifest_state_the_same_file():
     name, size, sha256 = STEP7_LOG
     assert name == step7.LOG
     assert (stated[name]["bytes"], stated[name]["sha256"]) == (size, sha256)
+
+
+def test_page_and_manifest_state_the_log_of_the_exercises():
+    content = (ROOT / "data/reference" / step7_exercises.LOG).read_bytes()
+    stated = {e["name"]: e for e in read_manifest() if "characters" not in e}
+    sha256 = hashlib.sha256(content).hexdigest()
+    entry = stated[step7_exercises.LOG]
+    assert (entry["bytes"], entry["sha256"]) == (len(content), sha256)
+    for stem in ("step7-sampling", "step7-tokens"):
+        page = (ROOT / "chapters" / f"{stem}.md").read_text("utf-8")
+        assert sha256 in page
+        assert f"{len(content):_}" in page
+
+
+def test_the_runs_of_the_exercises_are_those_of_the_tool(exercise_runs):
+    assert list(exercise_runs) == list(step7_exercises.runs(ROOT))
+    for seed in step7_exercises.SIZE_SEEDS:
+        run = exercise_runs[f"d80, 400 steps, seed {seed}"]
+        assert (run["d"], run["H"], run["L"]) == step7_exercises.SIZE
+        model = GPT(65, 64, run["d"], run["H"], run["L"])
+        total = sum(p.numel() for p in model.parameters())
+        assert run["without_tables"] == total - (65 + 64) * run["d"]
+    for name, run in exercise_runs.items():
+        if name.startswith("texts"):
+            assert {len(text) for text in run["texts"]} == {step7.WRITTEN}
+            assert len(run["texts"]) == step7.ROWS
+        if name.startswith("circle"):
+            length = step7_exercises.PROMPT + step7_exercises.CIRCLE
+            assert [len(text) for text in run["texts"]] == [length] * 3
+
+
+def test_a_run_of_the_exercises_is_the_pages_where_both_made_it(runs, exercise_runs):
+    both = exercise_runs["texts, T 1.0, top-k 10, seed 0"]["texts"]
+    assert both == runs["texts, top-k 10"]["texts"]
 
 
 def test_every_run_of_the_tool_is_in_the_log_and_no_other(runs):

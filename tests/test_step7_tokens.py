@@ -18,6 +18,7 @@ from benchmarks.tokenizer import against_library, digest
 from tinygpt.bpe import FastBPE, bits_per_byte, train_fast
 from tinygpt.corpus import load_corpus
 from tinygpt.gpt import GPT
+from tools.experiments import step7_exercises
 from tools.experiments import step7_tokens as experiments
 from tools.pages import ROOT
 
@@ -118,6 +119,29 @@ def test_every_run_of_the_experiments_is_there_and_its_figures_agree():
         per_byte = run["ids_read"] / run["bytes_read"]  # of the training part
         rough = run["nats_per_id"] / math.log(2) * per_byte
         assert run["bits_disjoint"] == pytest.approx(rough, rel=0.02)
+
+
+def test_the_merges_that_the_solutions_report_are_made_again(corpus):
+    stored_runs = stored(step7_exercises.LOG)["runs"]
+    inside = stored_runs["merges, inside words"]
+    again = step7_exercises.words_run(ROOT)
+    assert {**inside, "seconds": 0} == {
+        "merges": [list(pair) for pair in again["merges"]],
+        "chunks": again["chunks"],
+        "seconds": 0,
+    }
+    largest = stored_runs["merges, the largest pair wins"]["merges"]
+    again = step7_exercises.ties_run(ROOT)["merges"]
+    assert largest == [list(pair) for pair in again]
+
+
+def test_the_model_with_the_larger_tables_has_the_size_of_the_others():
+    run = stored(step7_exercises.LOG)["runs"]["vocabulary of 2,048"]
+    assert run["sizes"] == step7_exercises.TABLE
+    model = GPT(**run["sizes"])
+    assert run["parameters"] == sum(p.numel() for p in model.parameters())
+    largest = stored(experiments.LOG)["runs"]["tokens, seed 1337"]["parameters"]
+    assert run["parameters"] <= largest
 
 
 def test_the_models_are_of_one_size_to_one_in_a_hundred():

@@ -73,10 +73,14 @@ def recipe(d: int, steps: int, factor: float = 1.0) -> TrainConfig:
 
 
 def scaling_run(
-    data: tuple[Tensor, Tensor], name: str, steps: int, seed: int, factor: float = 1.0
+    data: tuple[Tensor, Tensor],
+    sizes: tuple[int, int, int],
+    steps: int,
+    seed: int,
+    factor: float = 1.0,
 ) -> dict[str, Any]:
     """Train one size to the end of one schedule and say what came of it."""
-    d, H, L = SIZES[name]
+    d, H, L = sizes
     torch.manual_seed(seed)
     model = fuse(GPT(V, T, d, H, L))
     config = recipe(d, steps, factor)
@@ -99,16 +103,21 @@ def scaling_run(
     }
 
 
-def sampling_run(
-    tokenizer: CharTokenizer, root: Path, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Let the trained model write, each text from a newline."""
+def trained(root: Path) -> GPT:
+    """The trained model of Step 6."""
     model = GPT(**TRAINED)
     stored = io.BytesIO(load_reference("step6_model.pt", root))
     model.load_state_dict(torch.load(stored, weights_only=True))
+    return fuse(model)
+
+
+def sampling_run(
+    tokenizer: CharTokenizer, root: Path, settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """Let the trained model write, each text from a newline."""
     prompt = torch.tensor([tokenizer.encode("\n")] * ROWS)  # (ROWS, 1)
-    generator = torch.Generator().manual_seed(0)
-    ids = write(fuse(model), prompt, WRITTEN, **settings, generator=generator)
+    generator = torch.Generator().manual_seed(seed)
+    ids = write(trained(root), prompt, WRITTEN, **settings, generator=generator)
     texts = [tokenizer.decode(row[1:].tolist()) for row in ids]
     return {"settings": settings, "texts": texts}
 
@@ -122,7 +131,7 @@ def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
 
     def add(size: str, steps: int, seed: int) -> None:
         name = f"{size}, {steps} steps, seed {seed}"
-        by_name[name] = partial(scaling_run, data, size, steps, seed)
+        by_name[name] = partial(scaling_run, data, SIZES[size], steps, seed)
 
     for setting, settings in SETTINGS.items():
         name = f"texts, {setting}"
@@ -139,5 +148,7 @@ def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
     for size in ("d16", "d64"):
         for factor in FACTORS:
             name = f"{size}, {STEPS} steps, rate times {factor}"
-            by_name[name] = partial(scaling_run, data, size, STEPS, SEEDS[0], factor)
+            by_name[name] = partial(
+                scaling_run, data, SIZES[size], STEPS, SEEDS[0], factor
+            )
     return by_name
