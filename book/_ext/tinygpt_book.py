@@ -40,7 +40,9 @@ LOGGER = logging.getLogger(__name__)
 
 # Pages whose exercises have not got all their parts yet.
 EXCUSED = (
-    *("lecture8-residual-stream", "step8-interpretability", "two-gpts"),
+    "lecture8-residual-stream",
+    "step8-interpretability",
+    "two-gpts",
 )
 
 REDIRECT = """<!DOCTYPE html>
