@@ -19,7 +19,7 @@ from tinygpt.training import Trainer, whole_text_loss
 from tinygpt.two_gpts import short_run
 from tools.experiments.two_gpts import HELD_OUT, SEEDS
 
-FRESH = tuple(range(2001, 2007))  # seeds that no other experiment has used
+FRESH = tuple(range(2001, 2006))  # seeds that no other experiment has used
 GROUPS = {
     "tables": ("tok", "pos"),
     "readers": ("query", "key", "value", "up", "head"),
@@ -81,7 +81,7 @@ def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
     for seed in FRESH:
         for name in ("baseline", "QK-norm"):
             by_name[f"{name}, seed {seed}"] = partial(fresh_run, data, name, seed)
-    for seed in SEEDS:
+    for seed in SEEDS[:2]:
         for name in ("baseline", "N(0, 0.02)"):
             for factor in FACTORS:
                 by_name[f"{name}, rate times {factor:g}, seed {seed}"] = partial(
