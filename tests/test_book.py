@@ -297,14 +297,6 @@ def test_the_table_lists_each_exercise_with_a_link(tree: Path):
     assert values == ["one:1", "Twice", "2", "7", "written", "4"]
 
 
-def test_only_pages_without_tasks_are_excused():
-    source = (ROOT / "book/_ext/tinygpt_book.py").read_text(encoding="utf-8")
-    excused = re.search(r"EXCUSED = \((.*?)\n\)", source, re.S)
-    for stem in re.findall(r'"([\w-]+)"', excused[1]) if excused else ():
-        text = (ROOT / "chapters" / f"{stem}.md").read_text(encoding="utf-8")
-        assert "```{task}" not in text, f"{stem} is complete: excuse it no longer"
-
-
 # ---- the finished pages --------------------------------------------------------------
 
 

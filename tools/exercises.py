@@ -359,15 +359,12 @@ def page_names(page: Page) -> dict[str, str]:
     return names
 
 
-def all_exercises(
-    root: Path = ROOT, whole: bool = True, excused: tuple[str, ...] = ()
-) -> list[Exercise]:
+def all_exercises(root: Path = ROOT, whole: bool = True) -> list[Exercise]:
     """Every exercise of the book, in the order of the table of contents.
 
     Args:
         root: the repository, or the staged tree of an edition.
         whole: False for an edition that leaves parts out.
-        excused: pages whose exercises are not read, such as ``step1-data``.
 
     Raises:
         PageError: an exercise lacks a part, or two have one id.
@@ -377,7 +374,7 @@ def all_exercises(
     found: list[Exercise] = []
     for file in files:
         folder, _, stem = file.partition("/")
-        if folder == "chapters" and stem not in excused:
+        if folder == "chapters":
             found += read_exercises(read_page(root / f"{file}.md"), whole)
     seen: dict[str, Exercise] = {}
     for exercise in found:

@@ -38,13 +38,6 @@ from tools.pages import PageError, Site, read_site
 
 LOGGER = logging.getLogger(__name__)
 
-# Pages whose exercises have not got all their parts yet.
-EXCUSED = (
-    "lecture8-residual-stream",
-    "step8-interpretability",
-    "two-gpts",
-)
-
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -172,7 +165,7 @@ def check_exercises(app) -> None:
     if (root / "EDITION").is_file():  # it leaves parts out, and says so in this file
         return
     try:
-        all_exercises(root, excused=EXCUSED)
+        all_exercises(root)
     except PageError as error:
         raise ExtensionError(str(error)) from None
 
