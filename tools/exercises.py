@@ -14,6 +14,7 @@ the instructor. The *student's* has no solutions either.
 
 import ast
 import builtins
+import functools
 import re
 import symtable
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ LEFT_OUT = {
     "reader": {"exercise-hidden", "instructor", "marking"},
     "student": {"exercise-hidden", "instructor", "marking", "solution"},
 }
-FENCES = MarkdownIt("commonmark")
+FENCES = MarkdownIt("commonmark").disable("inline")
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,13 @@ class Exercise:
         return f"chapters/{self.page}.md, line {self.line} ({self.label})"
 
 
-def blocks(text: str) -> Iterator[Block]:
+@functools.lru_cache(maxsize=128)
+def blocks(text: str) -> tuple[Block, ...]:
     """The fenced directives at the top level of a page's text."""
+    return tuple(_blocks(text))
+
+
+def _blocks(text: str) -> Iterator[Block]:
     for token in FENCES.parse(text):
         match = re.match(r"\{([\w:-]+)\}\s*(.*)", token.info or "")
         if token.type != "fence" or token.level or not match:
