@@ -17,7 +17,8 @@ import builtins
 import functools
 import re
 import symtable
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,6 @@ class Exercise:
     solution_text: str = ""
     marking: str = ""
     instructor: str = ""
-
-    @property
-    def name(self) -> str:
-        """How a person picks it: the page's name and the number, such as step5:3."""
-        return f"{self.page.partition('-')[0]}:{self.number}"
 
     @property
     def where(self) -> str:
@@ -395,12 +391,23 @@ def all_exercises(
     return found
 
 
+def short_names(stems: Iterable[str]) -> dict[str, str]:
+    """How a person calls each page: ``step5`` for ``step5-gpt``.
+
+    Where two pages would be called alike, each keeps its whole name.
+    """
+    short = {stem: stem.partition("-")[0] for stem in stems}
+    count = Counter(short.values())
+    return {stem: name if count[name] == 1 else stem for stem, name in short.items()}
+
+
 def exercise_rows(root: Path = ROOT) -> list[tuple[Exercise, str]]:
     """Each exercise that has a task, with its row of a Markdown table.
 
     It reads the task and the statement alone, so that it works in every edition.
     """
     rows = []
+    called = short_names(path.stem for path in (root / "chapters").glob("*.md"))
     for exercise in all_exercises(root, whole=False):
         if not exercise.difficulty:
             continue
@@ -410,7 +417,8 @@ def exercise_rows(root: Path = ROOT) -> list[tuple[Exercise, str]]:
         rows.append(
             (
                 exercise,
-                f"| `{exercise.name}` | {{ref}}`{title} <{exercise.label}>` | "
+                f"| `{called[exercise.page]}:{exercise.number}` | "
+                f"{{ref}}`{title} <{exercise.label}>` | "
                 f"{exercise.difficulty} | {exercise.minutes} | {exercise.kind} | "
                 f"{points} |",
             )
