@@ -212,6 +212,25 @@ def test_a_wrong_pick_says_what_there_is(library, word, message):
         pick(library, [word], "x")
 
 
+def test_two_pages_that_would_be_called_alike_are_picked_by_their_whole_names(
+    tmp_path,
+):
+    root = make_tree(tmp_path / "book")
+    other = root / "chapters/step9-sequel.md"
+    text = (root / "chapters/step9-page.md").read_text(encoding="utf-8")
+    text = text.replace("ex-step9", "ex-sequel").replace(
+        "tinygpt.step9", "tinygpt.more"
+    )
+    other.write_text(text, encoding="utf-8")
+    library = Library(root)
+    (sheet,) = pick(library, ["step9-sequel:2"], "x")
+    assert sheet.page.stem == "step9-sequel"
+    assert pick(library, ["step8:1"], "x")[0].page.stem == "step8-page"
+    known = "those with exercises are step8, step9-page, step9-sequel"
+    with pytest.raises(PageError, match=f"no page is called 'step9'; {known}"):
+        pick(library, ["step9:1"], "x")
+
+
 def test_an_assignment_with_graded_work_is_not_changed_under_it(library, tmp_path):
     place = write(library, pick(library, ["step9:1"], "one"), "one", tmp_path)
     (place / "submitted").mkdir()

@@ -79,7 +79,7 @@ def exercises_of(tmp_path, text: str):
 def test_an_exercise_is_read_with_all_its_parts(tmp_path):
     found = exercises_of(tmp_path, text_of([*PARTS.values(), *WRITTEN.values()]))
     first, second = found
-    assert (first.label, first.title, first.name) == ("ex-twice", "Twice", "step9:1")
+    assert (first.label, first.title, first.number) == ("ex-twice", "Twice", 1)
     assert (first.difficulty, first.minutes, first.points) == (1, 5, (1, 2))
     assert first.teaches == "Adding a number to itself."
     assert (first.statement, first.hint) == ("Write `twice`.", "Add.")

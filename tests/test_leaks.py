@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 from html import escape as html_text
@@ -12,8 +13,19 @@ import pytest
 from assignment_tree import make_tree
 
 from tools import book, edition
-from tools.exercises import LEFT_OUT, all_exercises, edition_text
-from tools.leaks import leaks, main, plain, readable, runs, secrets, text_of
+from tools.exercises import LEFT_OUT, Exercise, all_exercises, edition_text
+from tools.leaks import (
+    LONG,
+    STRIDE,
+    Search,
+    leaks,
+    main,
+    plain,
+    readable,
+    runs,
+    secrets,
+    text_of,
+)
 from tools.pages import ROOT
 
 # ---- the search ----------------------------------------------------------------------
@@ -23,6 +35,12 @@ from tools.pages import ROOT
 def known() -> dict[str, dict[str, str]]:
     """The secrets of each edition of this book."""
     return {name: secrets(ROOT, name) for name in LEFT_OUT}
+
+
+@pytest.fixture(scope="module")
+def exercises() -> list[Exercise]:
+    """The exercises of this book that have a hidden check."""
+    return [exercise for exercise in all_exercises(whole=False) if exercise.hidden]
 
 
 def test_code_is_one_run_and_prose_is_cut_at_its_markup():
@@ -35,15 +53,9 @@ def test_code_is_one_run_and_prose_is_cut_at_its_markup():
     assert "therankofitisfifteenonemorethan" in runs(prose)
 
 
-def test_every_part_that_is_left_out_is_a_source_of_secrets(known):
+def test_every_part_that_is_left_out_is_a_source_of_secrets(known, exercises):
     """Almost no part is so short, or so like what is shown, that nothing stands out."""
     text = {name: "\n".join(found) for name, found in known.items()}
-    pages = [path.stem for path in (ROOT / "chapters").glob("*.md")]
-    exercises = [
-        exercise
-        for exercise in all_exercises(whole=False)
-        if exercise.hidden and exercise.page in pages
-    ]
     assert len(exercises) > 20
     parts_seen, silent = 0, []
     for exercise in exercises:
@@ -60,6 +72,57 @@ def test_every_part_that_is_left_out_is_a_source_of_secrets(known):
     assert len(silent) <= parts_seen / 50, silent
 
 
+def plainly(texts: dict[str, str], wanted: list[str]) -> dict[str, list[str]]:
+    """What stands in each text: every run tried in every text, one after the other."""
+    return {
+        name: sorted((run for run in wanted if run in text), key=text.find)
+        for name, text in texts.items()
+    }
+
+
+@pytest.mark.parametrize("alphabet", ["ab", "abcdefghijklmnopqrstuvwxyz0123456789"])
+def test_one_pass_finds_what_the_plain_search_finds(alphabet: str):
+    """At each offset, at both ends, of each length, whole and with one letter wrong."""
+    chance = random.Random(alphabet)
+
+    def letters(n: int) -> str:
+        return "".join(chance.choices(alphabet, k=n))
+
+    wanted = [letters(LONG + n) for n in range(40)]
+    wanted += [wanted[7] + letters(5), letters(3) + wanted[8], wanted[20][2:]]
+    search = Search(wanted)
+    texts, planted = {"": "", "short": letters(LONG - 1)}, 0
+    for run in wanted:
+        for offset in range(2 * STRIDE + 1):
+            before, after = letters(offset), letters(chance.randrange(3 * LONG))
+            texts[f"{run} at {offset}"] = before + run + after
+            wrong = chance.randrange(len(run))
+            other = alphabet[alphabet.index(run[wrong]) - 1]
+            spoilt = run[:wrong] + other + run[wrong + 1 :]
+            texts[f"{run} at {offset}, spoilt"] = before + spoilt + after
+            planted += 1
+        texts[f"{run} last"] = letters(500) + run
+    texts["several"] = letters(9).join([*wanted[::3], wanted[0]])
+    expected = plainly(texts, wanted)
+    assert {name: search.standing(text) for name, text in texts.items()} == expected
+    assert sum(bool(found) for found in expected.values()) >= planted
+
+
+def test_one_pass_finds_every_secret_of_this_book_in_its_own_pages(known):
+    """The sources hold all of them, in the thousands: both searches name the same."""
+    texts = {path.name: text_of(path) for path in (ROOT / "chapters").glob("*.md")}
+    for found in known.values():
+        search = Search(found)
+        expected = plainly(texts, list(found))
+        assert {name: search.standing(text) for name, text in texts.items()} == expected
+        assert sum(map(len, expected.values())) > len(found) / 2
+
+
+def test_a_run_that_is_too_short_to_be_found_is_refused():
+    with pytest.raises(ValueError, match="'tooshort' is shorter than 25 letters"):
+        Search(["tooshort"])
+
+
 PLANTED = {
     "page.html": "<p>{}</p>",
     "tagged.html": "",
@@ -70,9 +133,10 @@ PLANTED = {
 
 @pytest.mark.parametrize("name", [*PLANTED, "page.ipynb"])
 @pytest.mark.parametrize("stage", ["solution", "hidden", "instructor"])
-def test_a_planted_line_is_found(tmp_path: Path, known, name: str, stage: str):
-    exercise = next(e for e in all_exercises(whole=False) if e.hidden)
-    body = getattr(exercise, stage)
+def test_a_planted_line_is_found(
+    tmp_path: Path, known, exercises, name: str, stage: str
+):
+    body = getattr(exercises[0], stage)
     body = body if isinstance(body, str) else body[0]
     line = next(
         line
@@ -185,12 +249,12 @@ def _words(text: str, least: int = 1) -> set[str]:
 
 @pytest.mark.parametrize("stage", ["solution", "hidden"])
 def test_a_solution_planted_in_the_built_edition_is_found(
-    student, tmp_path: Path, capsys, known, stage: str
+    student, tmp_path: Path, capsys, known, exercises, stage: str
 ):
     place, _ = student
     built = place / "_build/html/chapters/step5-gpt.html"
-    exercises = [e for e in all_exercises(whole=False) if e.page == "step5-gpt"]
-    lines = [line for e in exercises for line in getattr(e, stage)[0].split("\n")]
+    of_page = [e for e in exercises if e.page == "step5-gpt"]
+    lines = [line for e in of_page for line in getattr(e, stage)[0].split("\n")]
     line = next(li for li in lines if any(run in known["student"] for run in runs(li)))
     text = built.read_text(encoding="utf-8")
     copy = tmp_path / "step5-gpt.html"

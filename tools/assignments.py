@@ -45,6 +45,7 @@ from tools.exercises import (
     names_of,
     page_names,
     read_exercises,
+    short_names,
 )
 from tools.export import import_lines, saved_definitions
 from tools.markdown import Library, Rewriter
@@ -72,11 +73,6 @@ class Sheet:
 # -- which exercises ------------------------------------------------------------------
 
 
-def short_name(stem: str) -> str:
-    """How a person calls a page: ``step5`` for ``step5-gpt``."""
-    return stem.partition("-")[0]
-
-
 def pages_with_exercises(library: Library) -> dict[str, list[Exercise]]:
     """The exercises of each page that has some, by the page's name in the library."""
     found = {}
@@ -94,17 +90,18 @@ def pick(library: Library, words: list[str], name: str) -> list[Sheet]:
         PageError: a word names no page or no exercise; the message lists what there is.
     """
     chosen: dict[str, list[Exercise]] = {}
+    pages = [page for page in library.pages if page.startswith("chapters/")]
+    called = short_names(Path(page).stem for page in pages)
     for word in words:
         stem, _, numbers = word.partition(":")
         found = [
             page
-            for page in library.pages
-            if page.startswith("chapters/")
-            and stem in (page.removeprefix("chapters/"), short_name(Path(page).stem))
+            for page in pages
+            if stem in (page.removeprefix("chapters/"), called[Path(page).stem])
         ]
         if len(found) != 1:
             known = sorted(
-                short_name(Path(page).stem) for page in pages_with_exercises(library)
+                called[Path(page).stem] for page in pages_with_exercises(library)
             )
             raise PageError(
                 f"{word!r}: no page is called {stem!r}; those with exercises are "

@@ -14,9 +14,11 @@ the instructor. The *student's* has no solutions either.
 
 import ast
 import builtins
+import functools
 import re
 import symtable
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ LEFT_OUT = {
     "reader": {"exercise-hidden", "instructor", "marking"},
     "student": {"exercise-hidden", "instructor", "marking", "solution"},
 }
-FENCES = MarkdownIt("commonmark")
+FENCES = MarkdownIt("commonmark").disable("inline")
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,17 @@ class Exercise:
     instructor: str = ""
 
     @property
-    def name(self) -> str:
-        """How a person picks it: the page's name and the number, such as step5:3."""
-        return f"{self.page.partition('-')[0]}:{self.number}"
-
-    @property
     def where(self) -> str:
         return f"chapters/{self.page}.md, line {self.line} ({self.label})"
 
 
-def blocks(text: str) -> Iterator[Block]:
+@functools.lru_cache(maxsize=128)
+def blocks(text: str) -> tuple[Block, ...]:
     """The fenced directives at the top level of a page's text."""
+    return tuple(_blocks(text))
+
+
+def _blocks(text: str) -> Iterator[Block]:
     for token in FENCES.parse(text):
         match = re.match(r"\{([\w:-]+)\}\s*(.*)", token.info or "")
         if token.type != "fence" or token.level or not match:
@@ -386,12 +388,23 @@ def all_exercises(root: Path = ROOT, whole: bool = True) -> list[Exercise]:
     return found
 
 
+def short_names(stems: Iterable[str]) -> dict[str, str]:
+    """How a person calls each page: ``step5`` for ``step5-gpt``.
+
+    Where two pages would be called alike, each keeps its whole name.
+    """
+    short = {stem: stem.partition("-")[0] for stem in stems}
+    count = Counter(short.values())
+    return {stem: name if count[name] == 1 else stem for stem, name in short.items()}
+
+
 def exercise_rows(root: Path = ROOT) -> list[tuple[Exercise, str]]:
     """Each exercise that has a task, with its row of a Markdown table.
 
     It reads the task and the statement alone, so that it works in every edition.
     """
     rows = []
+    called = short_names(path.stem for path in (root / "chapters").glob("*.md"))
     for exercise in all_exercises(root, whole=False):
         if not exercise.difficulty:
             continue
@@ -401,7 +414,8 @@ def exercise_rows(root: Path = ROOT) -> list[tuple[Exercise, str]]:
         rows.append(
             (
                 exercise,
-                f"| `{exercise.name}` | {{ref}}`{title} <{exercise.label}>` | "
+                f"| `{called[exercise.page]}:{exercise.number}` | "
+                f"{{ref}}`{title} <{exercise.label}>` | "
                 f"{exercise.difficulty} | {exercise.minutes} | {exercise.kind} | "
                 f"{points} |",
             )

@@ -27,8 +27,41 @@ from tools.exercises import LEFT_OUT, edition_text
 from tools.pages import ROOT
 
 LONG = 25  # letters and digits that make a run distinctive
+PIECE = 16  # of a text, looked up in one step
+STRIDE = LONG - PIECE + 1  # each run of LONG letters holds a whole piece of the text
 BINARY = {".png", ".jpg", ".ico", ".svg", ".woff", ".woff2", ".ttf", ".eot", ".gz"}
 BINARY |= {".pt", ".safetensors", ".pickle", ".doctree", ".pyc", ".lock", ".inv"}
+
+
+class Search:
+    """Which of many runs stand in a text, found in one pass over the text.
+
+    The text is cut into pieces, one every ``STRIDE`` letters. Whatever stands in it and
+    is ``LONG`` or longer holds one of them within its first ``LONG`` letters. So a run
+    can stand there only where one of its first pieces is one of the text's. Those few
+    runs are then looked for in full.
+    """
+
+    def __init__(self, runs: Iterable[str]) -> None:
+        self.runs = list(dict.fromkeys(runs))
+        self.with_piece: dict[str, list[int]] = {}
+        for number, run in enumerate(self.runs):
+            if len(run) < LONG:
+                raise ValueError(f"{run!r} is shorter than {LONG} letters")
+            for start in range(STRIDE):
+                piece = run[start : start + PIECE]
+                self.with_piece.setdefault(piece, []).append(number)
+
+    def standing(self, text: str) -> list[str]:
+        """The runs that stand in a text, in the order of their first places."""
+        pieces = {text[i : i + PIECE] for i in range(0, len(text), STRIDE)}
+        near = {
+            n
+            for piece in self.with_piece.keys() & pieces
+            for n in self.with_piece[piece]
+        }
+        places = [(text.find(self.runs[n]), n) for n in near]
+        return [self.runs[n] for place, n in sorted(places) if place >= 0]
 
 
 def plain(text: str) -> str:
@@ -109,12 +142,12 @@ def _printed(cell) -> list[str]:
 
 def secrets(root: Path, edition: str) -> dict[str, str]:
     """The secrets of an edition, each with the place where it stands."""
-    shown = shown_text(root, edition)
     found: dict[str, str] = {}
     for line, place in hidden_lines(root, edition):
         for run in runs(line):
-            if run not in found and run not in shown:
-                found[run] = place
+            found.setdefault(run, place)
+    for run in Search(found).standing(shown_text(root, edition)):
+        del found[run]
     return found
 
 
@@ -151,19 +184,12 @@ def readable(folder: Path) -> Iterator[Path]:
 
 def leaks(files: Iterable[Path], known: dict[str, str]) -> list[str]:
     """Each place where a file shows a secret, in words."""
-    by_start: dict[str, list[str]] = {}
-    for run in known:
-        by_start.setdefault(run[:LONG], []).append(run)
-    found = []
-    for path in files:
-        text = text_of(path)
-        seen = set()
-        for start in range(len(text) - LONG + 1):
-            for run in by_start.get(text[start : start + LONG], ()):
-                if run not in seen and text.startswith(run, start):
-                    seen.add(run)
-                    found.append(f"{path}: {run[:60]!r} ({known[run]})")
-    return found
+    search = Search(known)
+    return [
+        f"{path}: {run[:60]!r} ({known[run]})"
+        for path in files
+        for run in search.standing(text_of(path))
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
