@@ -375,8 +375,7 @@ def all_exercises(root: Path = ROOT, whole: bool = True) -> list[Exercise]:
     files = [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
     found: list[Exercise] = []
     for file in files:
-        folder, _, stem = file.partition("/")
-        if folder == "chapters":
+        if file.startswith("chapters/"):
             found += read_exercises(read_page(root / f"{file}.md"), whole)
     seen: dict[str, Exercise] = {}
     for exercise in found:
