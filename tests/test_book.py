@@ -2,14 +2,17 @@
 
 import re
 import shutil
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from jupyter_cache import get_cache
+from jupyter_cache.executors.utils import ExecutionResult
 
-from tools import book
+from tools import book, execute
 from tools.pages import MYST_EXTENSIONS, ROOT, read_pages, read_site
 
 # ---- the sources ---------------------------------------------------------------------
@@ -99,7 +102,7 @@ def tree(tmp_path: Path) -> Path:
     shutil.copy(ROOT / book.STYLE, tmp_path / book.STYLE)
     for name in ("tools", "tinygpt", "data", "chapters", "notebooks", ".pytest_cache"):
         (tmp_path / name).mkdir()
-    for name in ("__init__.py", "book.py", "exercises.py", "pages.py"):
+    for name in ("__init__.py", "book.py", "execute.py", "exercises.py", "pages.py"):
         shutil.copy(ROOT / "tools" / name, tmp_path / "tools" / name)
     write = {
         "pyproject.toml": '[tool.tinygpt]\nrepository = "https://github.com/a/b"\n'
@@ -188,6 +191,49 @@ def test_cells_run_again_only_when_something_they_see_has_changed(tree: Path, ca
     assert printed_uuid(tree) != first
     assert book.main(["--root", str(tree), "--if-changed"]) == 0
     assert "up to date" in capfd.readouterr().out
+
+
+def test_pages_run_beforehand_and_the_build_takes_their_outputs(tree: Path):
+    assert execute.fill(tree, workers=2) == []
+    [record] = get_cache(str(book.cache_folder(tree))).list_cache_records()
+    bundle = get_cache(str(book.cache_folder(tree))).get_cache_bundle(record.pk)
+    [cell] = [cell for cell in bundle.nb.cells if cell.cell_type == "code"]
+    assert record.data["execution_seconds"] > 0
+    assert book.main(["--root", str(tree)]) == 0
+    assert printed_uuid(tree) == cell.outputs[0].text.strip()
+
+
+def test_a_page_that_fails_beforehand_fails_the_build_by_name(tree: Path, capfd):
+    text = page("raise RuntimeError('the well is dry')")
+    (tree / "chapters/one.md").write_text(text, encoding="utf-8")
+    assert book.main(["--root", str(tree)]) == 1
+    said = "".join(capfd.readouterr())
+    assert "chapters/one.md failed; the build runs it again" in said
+    assert "the well is dry" in said
+
+
+def test_pages_with_more_than_one_thread_run_alone(tree: Path, monkeypatch):
+    lines = ["format: jb-book", "root: book/index", "parts:", "  - chapters:"]
+    for name, threads in (("one", 1), ("two", 2), ("three", 1)):
+        code = f"import torch\n\ntorch.set_num_threads({threads})\nprint('{name}')"
+        (tree / f"chapters/{name}.md").write_text(page(code), encoding="utf-8")
+        lines.append(f"      - file: chapters/{name}")
+    (tree / "_toc.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    running, beside = set(), {}
+
+    def run(node, cwd, timeout, allow_errors):
+        own = node.cells[-1].source.split("'")[1]
+        running.add(own)
+        time.sleep(0.2)
+        beside[own] = running - {own}
+        running.discard(own)
+        return ExecutionResult(node, cwd, 0.2)
+
+    monkeypatch.setattr(execute, "single_nb_execution", run)
+    assert execute.fill(tree, workers=2) == []
+    assert beside["two"] == set()
+    assert beside.keys() == {"one", "two", "three"}
+    assert "two" not in beside["one"] | beside["three"]
 
 
 def test_the_build_uses_pyproject_s_addresses_and_writes_in_its_own_folder(tree: Path):

@@ -119,6 +119,8 @@ def build(root: Path) -> int:
     for name in ("html", ".doctrees", "jupyter_execute"):
         shutil.rmtree(root / "_build" / name, ignore_errors=True)
     forget_old_caches(root)
+    fill = [sys.executable, "-m", "tools.execute", "--root", str(root)]
+    subprocess.run(fill, cwd=root, env=environment(root), check=True)
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command += ["build", str(root), "-W", "-n", "--keep-going", "--all"]
     status = subprocess.run(command, cwd=root, env=environment(root)).returncode
