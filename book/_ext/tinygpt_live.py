@@ -1,0 +1,93 @@
+"""Live figures: a static figure in the page, and an ES module that brings it to life.
+
+``{live} generation`` marks a place. Its content is what stands there without
+JavaScript, in print and in the notebook; ``book/_static/live/live.js`` puts the module
+``book/_static/live/generation.js`` in its place once the reader scrolls near it. The
+options become the module's: ``:title:`` names the region for screen readers, any other
+option (``:model: ch02``) becomes a ``data-`` attribute.
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util.docutils import SphinxDirective
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+OPTIONS = ("model", "view")
+# Modules of tools/ whose ``write(root, folder)`` puts data of the figures into a folder.
+WRITERS: tuple[ModuleType, ...] = ()
+
+
+class LiveFigure(nodes.General, nodes.Element):
+    """The place of one live figure; its children are the static one."""
+
+
+class Live(SphinxDirective):
+    """A static figure that a module brings to life: ``{live} NAME``."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {"title": directives.unchanged_required} | dict.fromkeys(
+        OPTIONS, directives.unchanged_required
+    )
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        module = Path(self.env.app.srcdir, "book", "_static", "live", f"{name}.js")
+        if not module.is_file():
+            raise self.error(f"{{live}} {name}: there is no {module.name} in live/")
+        if "title" not in self.options:
+            raise self.error(f"{{live}} {name} has no :title:")
+        if not self.content:
+            raise self.error(f"{{live}} {name} has no static figure as its content")
+        place = LiveFigure("", live=name, **self.options)
+        self.set_source_info(place)
+        self.state.nested_parse(self.content, self.content_offset, place)
+        return [place]
+
+
+def open_html(translator, node: LiveFigure) -> None:
+    data = {
+        f"data-{key}": node[key] for key in ("live", *OPTIONS) if key in node.attributes
+    }
+    translator.body.append(
+        translator.starttag(
+            node, "section", CLASS="live", **{"aria-label": node["title"]}, **data
+        )
+        + '<div class="live-static">'
+    )
+
+
+def close_html(translator, node: LiveFigure) -> None:
+    translator.body.append("</div></section>\n")
+
+
+def pass_by(translator, node: LiveFigure) -> None:
+    """Other formats show the static figure and nothing around it."""
+
+
+def write_data(app, exception) -> None:
+    """Put what the live figures read into ``_static/live/data`` of the site."""
+    if exception is None and app.builder.name == "html":
+        folder = Path(app.outdir, "_static", "live", "data")
+        folder.mkdir(parents=True, exist_ok=True)
+        for module in WRITERS:
+            module.write(Path(app.srcdir), folder)
+
+
+def setup(app):
+    app.connect("build-finished", write_data, priority=600)
+    app.add_directive("live", Live)
+    app.add_node(
+        LiveFigure,
+        html=(open_html, close_html),
+        latex=(pass_by, pass_by),
+        text=(pass_by, pass_by),
+    )
+    app.add_css_file("live/live.css")
+    app.add_js_file("live/live.js", loading_method="defer")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
