@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 OPTIONS = ("model", "view")
-# Modules of tools/ whose ``write(root, folder)`` puts data of the figures into a folder.
+# Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
 WRITERS: tuple[ModuleType, ...] = ()
 
 
