@@ -327,7 +327,11 @@ export async function mount(panel, { title, base, model = "ch02" }) {
         html("strong", {}, `Token ${id}`),
         ` is ${origin}. It spells ${count(bytes.length, "byte")}: ${bytes.join(" ")}.`,
       ),
-      html("div", { class: "tokens-family" }, family(tokenizer, id)),
+      html(
+        "div",
+        { class: "tokens-family", role: "group", tabindex: 0, "aria-label": "its merges" },
+        family(tokenizer, id),
+      ),
     );
   }
 
