@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from tools import live_models
+from tools import live_models, live_tokens
 
 OPTIONS = ("model", "view")
 # Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
