@@ -17,9 +17,11 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from tools import live_models
+
 OPTIONS = ("model", "view")
 # Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
-WRITERS: tuple[ModuleType, ...] = ()
+WRITERS: tuple[ModuleType, ...] = (live_models,)
 
 
 class LiveFigure(nodes.General, nodes.Element):
