@@ -17,11 +17,11 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from tools import live_models
+from tools import live_models, live_run
 
 OPTIONS = ("model", "view")
 # Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
-WRITERS: tuple[ModuleType, ...] = (live_models,)
+WRITERS: tuple[ModuleType, ...] = (live_models, live_run)
 
 
 class LiveFigure(nodes.General, nodes.Element):
@@ -47,6 +47,7 @@ class Live(SphinxDirective):
         if not self.content:
             raise self.error(f"{{live}} {name} has no static figure as its content")
         place = LiveFigure("", live=name, **self.options)
+        self.env.metadata[self.env.docname]["live"] = True
         self.set_source_info(place)
         self.state.nested_parse(self.content, self.content_offset, place)
         return [place]
@@ -73,16 +74,29 @@ def pass_by(translator, node: LiveFigure) -> None:
 
 
 def write_data(app, exception) -> None:
-    """Put what the live figures read into ``_static/live/data`` of the site."""
-    if exception is None and app.builder.name == "html":
+    """Put what the live figures read into ``_static/live/data`` of the site.
+
+    A book without live figures needs no data, and no package to make it with.
+    """
+    alive = any("live" in page for page in app.env.metadata.values())
+    if exception is None and app.builder.name == "html" and alive:
         folder = Path(app.outdir, "_static", "live", "data")
         folder.mkdir(parents=True, exist_ok=True)
         for module in WRITERS:
             module.write(Path(app.srcdir), folder)
 
 
+def add_styles(app, page, template, context, doctree) -> None:
+    """A figure with a style sheet of its own brings it to the pages where it stands."""
+    figures = doctree.findall(LiveFigure) if doctree else ()
+    for name in sorted({figure["live"] for figure in figures}):
+        if Path(app.srcdir, "book", "_static", "live", f"{name}.css").is_file():
+            app.add_css_file(f"live/{name}.css")
+
+
 def setup(app):
     app.connect("build-finished", write_data, priority=600)
+    app.connect("html-page-context", add_styles)
     app.add_directive("live", Live)
     app.add_node(
         LiveFigure,

@@ -53,7 +53,7 @@ function tokenName(tokenizer, id) {
     // a part of a character: not a text by itself
   }
   const bytes = [...tokenizer.bytes(id)];
-  return bytes.map((byte) => `⟨${byte.toString(16).padStart(2, "0")}⟩`).join("");
+  return bytes.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
 }
 
 /**

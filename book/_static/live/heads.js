@@ -12,9 +12,13 @@ const ROOM_FOR_NAMES = 32;
 /** How long the view is still, in milliseconds, before it is said aloud. */
 const PAUSE = 500;
 
-/** Show a token so that blanks and line ends can be seen. */
+/** Show a token so that blanks, line ends and an accent by itself can be seen. */
 export function visible(token) {
-  return token.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥");
+  return token
+    .replaceAll(" ", "·")
+    .replaceAll("\n", "↵")
+    .replaceAll("\t", "⇥")
+    .replace(/^\p{M}/u, "◌$&");
 }
 
 /** A token in quotation marks, for a sentence; a blank and a line end by name. */
