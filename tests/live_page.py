@@ -25,7 +25,8 @@ from tools.pages import ROOT
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve
 
 BLANK = (
-    '<!doctype html><html lang="en"><title>Blank</title><link rel="icon" href="data:,">'
+    '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
+    '<title>Blank</title><link rel="icon" href="data:,">'
 )
 
 
@@ -68,9 +69,15 @@ class Site:
         """Write a page with one live figure, ``below`` pixels down, like ``put``."""
         data = "".join(f' data-{k}="{html.escape(v)}"' for k, v in options.items())
         name = "-".join(["figure", live, str(below), *options.values()]) + ".html"
+        sheets = ["book.css", "live/live.css", f"live/{live}.css"]
+        styles = "".join(
+            f'<link rel="stylesheet" href="{sheet}">'
+            for sheet in sheets
+            if (self.folder / sheet).is_file()
+        )
         text = f"""{BLANK}
 <meta name="viewport" content="width=device-width">
-<link rel="stylesheet" href="book.css"><link rel="stylesheet" href="live/live.css">
+{styles}
 <script defer src="live/live.js"></script>
 <body style="margin-top: {below}px">
 <section class="live" data-live="{live}" aria-label="A figure"{data}>

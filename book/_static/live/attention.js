@@ -66,8 +66,7 @@ export async function mount(panel, { title, base, model: name }) {
   const start = STARTS[name];
   if (!start) throw new Error(`there is no model “${name}” to look into`);
   const files = { before: `${name}-start`, after: name };
-  const models = {};
-  const load = (moment) => (models[moment] ??= loadModel(base, files[moment]));
+  const load = (moment) => loadModel(base, files[moment]); // fetched once
   const { config } = await load("after");
   const view = new AttentionView(config.L, config.H, start);
   let when = "after";

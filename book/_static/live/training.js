@@ -93,14 +93,15 @@ function lossChart(run, onChoose) {
   }
   node.append(
     name("knows nothing: ln V", last, even + 0.08, "even", "end"),
-    name("held out", 0.3 * last, 1.76, "validation"),
-    name("training", 0.2 * last, 1.12, "train"),
+    name("held out", 0.63 * last, 1.68, "validation"),
+    name("training", 0.63 * last, 1.02, "train"),
   );
   const rule = svg("path", { class: "rule" });
   const dots = ["train", "validation"].map((group) =>
     svg("circle", { r: 6, class: group }),
   );
-  node.append(rule, ...dots);
+  node.prepend(rule); // behind the names
+  node.append(...dots);
   node.addEventListener("click", (event) =>
     onChoose(nearest(evaluations, chart.inverse(event))),
   );
