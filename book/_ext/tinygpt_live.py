@@ -17,11 +17,11 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from tools import live_models, live_run
+from tools import live_models, live_run, live_tokens
 
 OPTIONS = ("model", "view")
 # Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
-WRITERS: tuple[ModuleType, ...] = (live_models, live_run)
+WRITERS: tuple[ModuleType, ...] = (live_models, live_tokens, live_run)
 
 
 class LiveFigure(nodes.General, nodes.Element):
