@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from playwright import sync_api
-from tinygpt_live import WRITERS
+from tinygpt_live import writers
 
 from tools.pages import ROOT
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve
@@ -95,7 +95,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     shutil.copy(static / "book.css", folder)
     data = folder / "live" / "data"
     data.mkdir(exist_ok=True)
-    for writer in WRITERS:
+    for writer in writers():
         writer.write(ROOT, data)
     with serve(folder) as address:
         yield Site(folder, address)
