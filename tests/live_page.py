@@ -68,17 +68,14 @@ class Site:
     def figure(self, live: str, below: int = 0, **options: str) -> str:
         """Write a page with one live figure, ``below`` pixels down, like ``put``."""
         data = "".join(f' data-{k}="{html.escape(v)}"' for k, v in options.items())
+        sheet = f"live/{live}.css"
+        own = (self.folder / sheet).is_file()
+        style = f'<link rel="stylesheet" href="{sheet}">\n' if own else ""
         name = "-".join(["figure", live, str(below), *options.values()]) + ".html"
-        sheets = ["book.css", "live/live.css", f"live/{live}.css"]
-        styles = "".join(
-            f'<link rel="stylesheet" href="{sheet}">'
-            for sheet in sheets
-            if (self.folder / sheet).is_file()
-        )
         text = f"""{BLANK}
 <meta name="viewport" content="width=device-width">
-{styles}
-<script defer src="live/live.js"></script>
+<link rel="stylesheet" href="book.css"><link rel="stylesheet" href="live/live.css">
+{style}<script defer src="live/live.js"></script>
 <body style="margin-top: {below}px">
 <section class="live" data-live="{live}" aria-label="A figure"{data}>
 <div class="live-static"><p>The static figure.</p></div></section>
