@@ -19,13 +19,14 @@ from pathlib import Path
 
 import pytest
 from playwright import sync_api
-from tinygpt_live import WRITERS
+from tinygpt_live import writers
 
 from tools.pages import ROOT
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve
 
 BLANK = (
-    '<!doctype html><html lang="en"><title>Blank</title><link rel="icon" href="data:,">'
+    '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
+    '<title>Blank</title><link rel="icon" href="data:,">'
 )
 
 
@@ -67,11 +68,14 @@ class Site:
     def figure(self, live: str, below: int = 0, **options: str) -> str:
         """Write a page with one live figure, ``below`` pixels down, like ``put``."""
         data = "".join(f' data-{k}="{html.escape(v)}"' for k, v in options.items())
+        sheet = f"live/{live}.css"
+        own = (self.folder / sheet).is_file()
+        style = f'<link rel="stylesheet" href="{sheet}">\n' if own else ""
         name = "-".join(["figure", live, str(below), *options.values()]) + ".html"
         text = f"""{BLANK}
 <meta name="viewport" content="width=device-width">
 <link rel="stylesheet" href="book.css"><link rel="stylesheet" href="live/live.css">
-<script defer src="live/live.js"></script>
+{style}<script defer src="live/live.js"></script>
 <body style="margin-top: {below}px">
 <section class="live" data-live="{live}" aria-label="A figure"{data}>
 <div class="live-static"><p>The static figure.</p></div></section>
@@ -88,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     shutil.copy(static / "book.css", folder)
     data = folder / "live" / "data"
     data.mkdir(exist_ok=True)
-    for writer in WRITERS:
+    for writer in writers():
         writer.write(ROOT, data)
     with serve(folder) as address:
         yield Site(folder, address)

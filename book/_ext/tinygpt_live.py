@@ -8,6 +8,8 @@ option (``:model: ch02``) becomes a ``data-`` attribute.
 """
 
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from tools import live_models, live_tokens
-
 OPTIONS = ("model", "view")
-# Modules of tools/ whose ``write(root, folder)`` puts the figures' data into a folder.
-WRITERS: tuple[ModuleType, ...] = (live_models,)
+# Modules whose ``write(root, folder)`` puts the figures' data into a folder.
+WRITERS = ("tools.live_models", "tools.live_run", "tools.live_tokens")
 
 
 class LiveFigure(nodes.General, nodes.Element):
@@ -73,6 +73,11 @@ def pass_by(translator, node: LiveFigure) -> None:
     """Other formats show the static figure and nothing around it."""
 
 
+def writers() -> Iterator[ModuleType]:
+    """The modules that write data. A book without live figures never imports them."""
+    return map(import_module, WRITERS)
+
+
 def write_data(app, exception) -> None:
     """Put what the live figures read into ``_static/live/data`` of the site.
 
@@ -82,7 +87,7 @@ def write_data(app, exception) -> None:
     if exception is None and app.builder.name == "html" and alive:
         folder = Path(app.outdir, "_static", "live", "data")
         folder.mkdir(parents=True, exist_ok=True)
-        for module in WRITERS:
+        for module in writers():
             module.write(Path(app.srcdir), folder)
 
 
