@@ -25,7 +25,8 @@ from tools.pages import ROOT
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve
 
 BLANK = (
-    '<!doctype html><html lang="en"><title>Blank</title><link rel="icon" href="data:,">'
+    '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
+    '<title>Blank</title><link rel="icon" href="data:,">'
 )
 
 

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 OPTIONS = ("model", "view")
 # Modules whose ``write(root, folder)`` puts the figures' data into a folder.
-WRITERS = ("tools.live_models", "tools.live_tokens")
+WRITERS = ("tools.live_models", "tools.live_run", "tools.live_tokens")
 
 
 class LiveFigure(nodes.General, nodes.Element):
