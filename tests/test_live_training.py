@@ -107,7 +107,7 @@ def test_a_map_is_drawn_as_runs_of_one_shade():
 
 
 @pytest.fixture
-def figure(browser, site):  # noqa: F811
+def figure(browser, site):
     """The scrubber on a page of its own, with a clock that the test turns."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
@@ -260,7 +260,7 @@ def test_the_attention_shown_at_a_step_is_the_stored_one(figure):
     assert figure.asked.count("run-attention.safetensors") == 1
 
 
-def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):  # noqa: F811
+def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     asked = []
     page.on("request", lambda request: asked.append(request.url.split("/")[-1]))
@@ -273,7 +273,7 @@ def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):  # n
     page.close()
 
 
-def test_missing_data_leave_the_static_figure_and_a_sentence(browser, site):  # noqa: F811
+def test_missing_data_leave_the_static_figure_and_a_sentence(browser, site):
     page = browser.new_page()
     page.route("**/run.json", lambda route: route.fulfill(status=404))
     page.goto(site.figure("training"))

@@ -167,8 +167,8 @@ function attentionPanel(run, base, start) {
       const answer = await fetchData(base, "run-attention.safetensors");
       stored = parseSafetensors(await answer.arrayBuffer());
       view = new AttentionView(run.layers, run.heads, { layer: 0, head: 3 });
-      view.query = tokens.lastIndexOf("B");
       draw();
+      view.ask(tokens.lastIndexOf("B")); // it has a text before it and one behind it
       place.append(html("p", { class: "live-key" }, about), view.node);
       message.textContent = "";
     } catch (error) {
