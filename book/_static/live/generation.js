@@ -9,9 +9,9 @@ import { Remote } from "./remote.js";
 import { distribution, softmax } from "./sampling.js";
 import { pieces, tokenName } from "./writing.js";
 
-/** What each model begins with, and how much it writes in one go. */
+/** What each model begins with, and how much it writes in one go if it has no end. */
 const STARTS = {
-  ch02: { prompt: "Alice ", temperature: 0.8, most: 128, unit: "token" },
+  ch02: { prompt: "Alice ", temperature: 0.8, unit: "token" },
   step6: { prompt: "ROMEO:\n", temperature: 0.8, most: 300, unit: "character" },
 };
 /** How many of the likeliest tokens are shown. */
@@ -87,6 +87,20 @@ function slider(text, range, say, changed) {
   return { node, value: () => Number(input.value) };
 }
 
+/**
+ * The name of a token as nodes: its blanks are drawn, since many fonts lack the sign.
+ * @param {string} name   of `tokenName`
+ */
+function drawnName(name) {
+  const parts = name.split(/(␠)/).filter(Boolean);
+  return parts.map((part) =>
+    part === "␠" ? html("span", { class: "writing-blank" }, part) : part,
+  );
+}
+
+/** The same in words. */
+const spokenName = (name) => name.replaceAll("␠", " blank ").replaceAll("⏎", " new line ");
+
 /** The table of what may come next; `take(id)` is called when the reader picks a row. */
 function nextTable(tokenizer, unit, take) {
   const rows = Array.from({ length: SHOWN }, () => {
@@ -99,7 +113,7 @@ function nextTable(tokenizer, unit, take) {
       "tr",
       {},
       html("th", { scope: "row" }, row.button),
-      html("td", { class: "bar", "aria-hidden": "true" }, row.own, row.drawn),
+      html("td", { class: "bar", "aria-hidden": "true" }, row.drawn, row.own),
       ...row.cells,
     );
     return row;
@@ -123,7 +137,7 @@ function nextTable(tokenizer, unit, take) {
           html("th", { scope: "col" }, unit),
           html("td", { "aria-hidden": "true" }),
           html("th", { scope: "col" }, html("i", { class: "key drawn" }), "drawn"),
-          html("th", { scope: "col" }, html("i", { class: "key own" }), "model’s own"),
+          html("th", { scope: "col" }, html("i", { class: "key own" }), "model"),
         ),
       ),
       html("tbody", {}, ...rows.map((row) => row.node)),
@@ -137,8 +151,9 @@ function nextTable(tokenizer, unit, take) {
     likeliest.forEach(({ id, own, drawn }, place) => {
       const row = rows[place];
       row.id = id;
-      row.button.textContent = tokenName(tokenizer, id);
-      row.button.setAttribute("aria-label", `Write ${row.button.textContent}`);
+      row.name = tokenName(tokenizer, id);
+      row.button.replaceChildren(...drawnName(row.name));
+      row.button.setAttribute("aria-label", `Write ${spokenName(row.name)}`);
       row.own.style.width = `${100 * own}%`;
       row.drawn.style.width = `${100 * drawn}%`;
       row.node.toggleAttribute("data-dropped", drawn === 0);
@@ -150,7 +165,8 @@ function nextTable(tokenizer, unit, take) {
     restCells[1].textContent = percent(rest.own);
     summary.textContent =
       `${possible} of ${V} can be drawn. Entropy of the draw: ${bits.toFixed(2)} bits.`;
-    return `${summary.textContent} Likeliest: ${rows[0].button.textContent}, ${percent(likeliest[0].own)} by the model.`;
+    const best = `${spokenName(rows[0].name)}, ${percent(likeliest[0].own)}`;
+    return `${summary.textContent} The model's likeliest: ${best}.`;
   }
   return { node, show };
 }
@@ -172,6 +188,7 @@ export async function mount(panel, { title, base, model: name }) {
   let logits = null; // for what comes after both
   let finished = false; // the next "write" begins again
   let busy = false;
+  let running = null; // the promise of a writing in progress
 
   // ---- what there is to see ------------------------------------------------
 
@@ -194,7 +211,7 @@ export async function mount(panel, { title, base, model: name }) {
   const paper = html("div", {
     class: "writing-paper live-text",
     role: "group",
-    "aria-label": "The text: the prompt, and what the model wrote",
+    "aria-label": "The text with what the model wrote",
     tabindex: "0",
   });
   const note = html("p", { class: "writing-note" });
@@ -202,13 +219,12 @@ export async function mount(panel, { title, base, model: name }) {
   const button = (text, onclick) => html("button", { type: "button", onclick }, text);
   const buttons = {
     write: button("Write", () => writeOn(settings())),
-    one: button(`One ${start.unit}`, () => writeOn(settings(), 1)),
-    greedy: button("Greedy", () => {
-      written = [];
-      writeOn({ temperature: 0, topK: null, topP: null });
-    }),
-    stop: button("Stop", () => busy && remote.ask("stop")),
-    clear: button("Clear", () => !busy && readPrompt()),
+    one: button(`One ${start.unit}`, () => writeOn(settings(), { count: 1 })),
+    greedy: button("Greedy", () =>
+      writeOn({ temperature: 0, topK: null, topP: null }, { anew: true }),
+    ),
+    stop: button("Stop", stop),
+    clear: button("Clear", readPrompt),
   };
   buttons.write.classList.add("writing-first");
   const ks = [...KS.filter((k) => k < config.V), config.V];
@@ -311,20 +327,32 @@ export async function mount(panel, { title, base, model: name }) {
     return drawNext();
   }
 
+  /** End a writing in progress; what it wrote stays. */
+  async function stop() {
+    if (!busy) return;
+    remote.ask("stop");
+    await running;
+  }
+
+  /** The ids of the prompt, or an error that says what is wrong with it. */
+  function promptIds() {
+    const ids = tokenizer.encode(field.value);
+    if (ids.length === 0) {
+      throw new Error("The prompt is empty; the model needs something to go on from");
+    }
+    if (!slides && ids.length > config.T) {
+      throw new Error(
+        `The prompt has ${ids.length} tokens; this model has ${config.T} positions`,
+      );
+    }
+    return ids;
+  }
+
   /** Begin again with what stands in the prompt's field. */
-  function readPrompt() {
-    return attempt(async () => {
-      if (busy) await remote.ask("stop");
-      const ids = tokenizer.encode(field.value);
-      if (ids.length === 0) {
-        throw new Error("The prompt is empty; the model needs something to go on from");
-      }
-      if (!slides && ids.length > config.T) {
-        throw new Error(
-          `The prompt has ${ids.length} tokens; this model has ${config.T} positions`,
-        );
-      }
-      prompt = ids;
+  async function readPrompt() {
+    await stop();
+    await attempt(async () => {
+      prompt = promptIds();
       written = [];
       finished = false;
       drawText();
@@ -332,9 +360,9 @@ export async function mount(panel, { title, base, model: name }) {
     });
   }
 
-  function changeWeights() {
-    return attempt(async () => {
-      if (busy) await remote.ask("stop");
+  async function changeWeights() {
+    await stop();
+    await attempt(async () => {
       await remote.ask("load", { base, name: weights.value });
       written = [];
       finished = false;
@@ -355,28 +383,38 @@ export async function mount(panel, { title, base, model: name }) {
   function take(id) {
     if (busy) return;
     attempt(async () => {
+      promptIds();
       if (!hasRoom()) return;
       written.push(id);
       finished = false;
       drawText();
-      speech.textContent = `${tokenName(tokenizer, id)}. ${await look()}`;
+      const name = spokenName(tokenName(tokenizer, id));
+      speech.textContent = `Taken: ${name}. ${await look()}`;
     });
   }
 
+  /** Is there a position left? If not, that is said. */
   function hasRoom() {
-    return slides || text().length < config.T;
+    const room = slides || text().length < config.T;
+    if (!room) speech.textContent = note.textContent;
+    return room;
   }
 
-  /** Write on from the text, or begin again if the last writing came to its end. */
-  function writeOn(chosen, count = null) {
+  /**
+   * Write on from the text. A whole text that came to its end is begun again.
+   * @param {Object} chosen   settings
+   * @param {{count?: ?number, anew?: boolean}} how
+   */
+  function writeOn(chosen, { count = null, anew = false } = {}) {
     if (busy) return;
-    attempt(async () => {
-      if (count === null && (finished || !hasRoom())) written = [];
+    running = attempt(async () => {
+      promptIds();
+      if (anew || (count === null && (finished || !hasRoom()))) written = [];
       if (!hasRoom()) return;
-      const room = slides ? start.most - written.length : config.T - text().length;
+      const room = slides ? start.most : config.T - text().length;
       const manner = {
         prompt: prompt.length,
-        count: count ?? Math.max(1, room),
+        count: count ?? room,
         seed: seedNumber(),
         settings: chosen,
         useCache: useCache.checked,
@@ -404,7 +442,7 @@ export async function mount(panel, { title, base, model: name }) {
       const summary = drawNext();
       speech.textContent =
         count === 1
-          ? `${tokenName(tokenizer, written.at(-1))}. ${summary}`
+          ? `Wrote ${spokenName(tokenName(tokenizer, written.at(-1)))}. ${summary}`
           : `Wrote ${counted(tokens, start.unit)}.`;
     });
   }
