@@ -1,4 +1,4 @@
-/* The attention explorer: the reader's own sentence, read by a trained model in the page.
+/* The attention explorer: the reader's own sentence, read by a model in the page.
 
    Each key stroke runs the model of transformer.js once and shows the weights of all
    its heads; "before training" runs the same model with the weights it started from. */
@@ -123,7 +123,8 @@ export async function mount(panel, { title, base, model: name }) {
     } catch (error) {
       when = shown;
       training.querySelector(`[value="${shown}"]`).checked = true;
-      message.textContent = `${sentence(error)} The weights are still those ${shown} training.`;
+      const still = `The weights are still those ${shown} training.`;
+      message.textContent = `${sentence(error)} ${still}`;
       return;
     }
     if (mine !== run) return;
@@ -132,12 +133,12 @@ export async function mount(panel, { title, base, model: name }) {
       view.show(tokens, attention);
       shown = wanted;
       field.removeAttribute("aria-invalid");
-      message.textContent = left
-        ? `The model reads ${tokens.length} tokens at most; the last ${left} are left out.`
-        : "";
+      const most = `The model reads ${tokens.length} tokens at most`;
+      message.textContent = left ? `${most}; the last ${left} are left out.` : "";
     } catch (error) {
       field.setAttribute("aria-invalid", "true");
-      message.textContent = `${sentence(error)} Below is the last text that could be read.`;
+      const still = "Below is the last text that could be read.";
+      message.textContent = `${sentence(error)} ${still}`;
     }
   }
 

@@ -100,7 +100,8 @@ export class AttentionView {
       html(
         "p",
         { class: "live-key" },
-        "Point at a token, or use the arrow keys: it asks, the bars show where it looks.",
+        "Point at a token, or use the arrow keys: " +
+          "it asks, and the bars show where it looks.",
       ),
       this.strip,
       this.sentence,

@@ -2,8 +2,8 @@
 
    At each evaluation of the run it shows the losses, the text that the model wrote at
    that moment, and, once opened, what each head attended to. Nothing is computed here:
-   data/run.json and data/run-attention.safetensors are the log, cut by tools/live_run.py
-   to what the page shows. */
+   data/run.json and data/run-attention.safetensors are the log of the run, cut by
+   tools/live_run.py to what the page shows. */
 
 import { freshId, html, spoken, svg } from "./dom.js";
 import { lineChart } from "./draw.js";
