@@ -1,6 +1,7 @@
 """The attention explorer: what it shows is what PyTorch computes."""
 
 import random
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from itertools import product
@@ -273,6 +274,38 @@ def test_the_maps_turn_with_the_theme(explorer):
         )
         colours.append(corner)
     assert colours == [[0x82, 0xC4, 0xEE, 255], [0x00, 0x5A, 0x8C, 255]]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of a computed colour, as WCAG defines it."""
+    numbers = [float(number) for number in re.findall(r"[\d.]+", colour)[:3]]
+    if colour.startswith("rgb"):
+        numbers = [number / 255 for number in numbers]
+    red, green, blue = (
+        n / 12.92 if n <= 0.04045 else ((n + 0.055) / 1.055) ** 2.4 for n in numbers
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("theme", "paper"), [("light", "#ffffff"), ("dark", "#12171c")]
+)
+def test_a_token_stays_legible_whatever_its_weight(theme, paper, explorer):
+    explorer.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    explorer.evaluate(
+        "paper => document.body.style.setProperty('--pst-color-background', paper)",
+        paper,
+    )
+    token = explorer.locator(".live-strip button").last
+    for weight in (0, 0.5, 1):
+        token.evaluate("(b, w) => b.style.setProperty('--w', w)", weight)
+        ink, ground = token.evaluate(
+            "b => [getComputedStyle(b.lastChild).color,"
+            " getComputedStyle(b).backgroundColor]"
+        )
+        low, high = sorted([luminance(ink), luminance(ground)])
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (weight, ink, ground)
+    explorer.evaluate("document.documentElement.dataset.theme = 'light'")
 
 
 def test_it_can_be_used_by_keyboard_alone(explorer):
