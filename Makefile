@@ -132,7 +132,7 @@ grade: instructor $(STAMPS)/data ## grade SUBMISSIONS=folder: marks and a report
 	$(RUN) -m tools.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") \
 	  $(if $(NAME),--name $(NAME)) $(ARGS)
 
-reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
+reference: $(STAMPS)/data ## make the runs of Chapter 2 and Step 6, or continue
 	$(RUN) -m tools.reference
 
 experiments: $(STAMPS)/data ## run what is missing of the pages' experiments
