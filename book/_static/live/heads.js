@@ -60,6 +60,11 @@ export function describe(tokens, row, query) {
   );
 }
 
+/** Did the pointer move, and not the page under it? */
+function moved({ movementX, movementY }) {
+  return movementX !== 0 || movementY !== 0;
+}
+
 /** Shows attention weights; `node` is the element to put into the page. */
 export class AttentionView {
   /**
@@ -223,7 +228,7 @@ export class AttentionView {
         "button",
         {
           type: "button",
-          onpointerenter: () => this.ask(place),
+          onpointermove: (event) => moved(event) && this.ask(place),
           onfocus: () => this.ask(place),
           onclick: () => this.ask(place),
         },
@@ -332,6 +337,7 @@ export class AttentionView {
 
   /** The row of the large map under the pointer asks; the cell is read out. */
   #point(event) {
+    if (event.type === "pointermove" && !moved(event)) return;
     const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(
       this.map.getScreenCTM().inverse(),
     );
