@@ -25,6 +25,7 @@ import {
  * @property {number} most - the largest value that is taken; the least is 1
  * @property {boolean} [fraction] - need not be whole, and may be less than 1
  * @property {number} [value] - at the start
+ * @property {boolean} [wide] - is written with many digits
  * @property {boolean} [slider] - has a slider over the powers of two
  */
 
@@ -141,7 +142,7 @@ const PARTS = {
   positions: "positions",
   attention: "attention",
   mlp: "MLPs",
-  blockNorms: "norms of the blocks",
+  blockNorms: "norms in blocks",
   finalNorm: "final norm",
   head: "head",
 };
@@ -279,7 +280,10 @@ export const VIEWS = {
       bandwidth: { label: "bandwidth, TB/s", most: 10_000, fraction: true, value: 2 },
     },
     presets: ["llama2", "llama3", "gpt2", "gpt2xl", "ch02", "step5"],
-    links: [["the bytes of a cache", "ch02-transformer.html#equation-eq-cache-bytes"]],
+    links: [
+      ["the roofline", "ch02-transformer.html#the-roofline"],
+      ["the bytes of a cache", "ch02-transformer.html#equation-eq-cache-bytes"],
+    ],
     draw(sizes, { batch, length, bytes, peak, bandwidth }) {
       const step = decodeStep(sizes, batch, length, bytes);
       const machine = [peak * 1e12, bandwidth * 1e12];
@@ -323,7 +327,7 @@ export const VIEWS = {
   known: {
     sizes: Object.keys(SIZES),
     fields: {
-      tokens: { label: "training tokens D", most: 1e15, value: 300e9 },
+      tokens: { label: "training tokens D", most: 1e15, value: 300e9, wide: true },
     },
     presets: ["gpt3", "llama2", "llama3", "step5", "ch02"], // tokens are published
     links: [
@@ -461,7 +465,7 @@ function field(name, wanted, changed) {
     : null;
   const box = html(
     "div",
-    { class: "calculators-field" },
+    { class: wanted.wide ? "calculators-wide" : null },
     html("label", { for: id }, wanted.label),
     input,
     ...(slider ? [slider] : []),
@@ -606,7 +610,7 @@ export function mount(panel, { title, view, model }) {
       html("div", { class: "calculators-fields" }, ...Object.values(asked).map((one) => one.box)),
     ),
     output,
-    html("p", { class: "calculators-links" }, "On the page: ", ...links, "."),
+    html("p", { class: "calculators-links" }, "The formulas: ", ...links, "."),
     said,
   );
   for (const [name, one] of Object.entries(given)) one.write(wanted.fields[name].value);

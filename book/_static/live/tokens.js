@@ -125,12 +125,12 @@ function family(tokenizer, id) {
 function chips(tokenizer, { ids, joined }, choose) {
   const fresh = new Set(joined);
   let start = 0;
-  const items = ids.map((id, i) => {
+  const items = ids.flatMap((id, i) => {
     const bytes = tokenizer.bytes(id);
     const text = shown(bytes);
     const item = html(
       "li",
-      { class: bytes.at(-1) === 10 ? "tokens-line-end" : null },
+      {},
       html(
         "button",
         {
@@ -153,7 +153,8 @@ function chips(tokenizer, { ids, joined }, choose) {
       ),
     );
     start += bytes.length;
-    return item;
+    const ends = bytes.at(-1) === 10; // a line of the text, a line of chips
+    return ends ? [item, html("li", { class: "tokens-break", "aria-hidden": "true" })] : [item];
   });
   return html("ol", { class: "tokens-chips", "aria-label": "tokens" }, ...items);
 }
@@ -327,7 +328,11 @@ export async function mount(panel, { title, base, model = "ch02" }) {
         html("strong", {}, `Token ${id}`),
         ` is ${origin}. It spells ${count(bytes.length, "byte")}: ${bytes.join(" ")}.`,
       ),
-      html("div", { class: "tokens-family" }, family(tokenizer, id)),
+      html(
+        "div",
+        { class: "tokens-family", role: "group", tabindex: 0, "aria-label": "its merges" },
+        family(tokenizer, id),
+      ),
     );
   }
 
