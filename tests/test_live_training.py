@@ -9,8 +9,9 @@ import pytest
 import torch
 from live_page import browser, site  # noqa: F401
 from safetensors.torch import load as load_tensors
+from tinygpt_live import WRITERS
 
-from tools import live_run
+from tools import book, live_run
 from tools.pages import ROOT
 
 STORED = ROOT / "data" / "reference"
@@ -87,6 +88,11 @@ def test_the_data_are_small_and_the_same_each_time(written, tmp_path):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
     assert (written / "run.json").stat().st_size < 20_000
     assert (written / "run-attention.safetensors").stat().st_size < 800_000
+
+
+def test_a_changed_writer_outdates_the_book():
+    for name in WRITERS:
+        assert f"{name.replace('.', '/')}.py" in book.SOURCES
 
 
 def test_the_picture_without_javascript_is_drawn_from_the_stored_maps():
