@@ -35,6 +35,8 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 CORPORA := $(shell find data -type f ! -name '.*' | sort)
 PAGES := $(shell find book -type f ! -name '.*' ! -path '*/__pycache__/*' | sort)
 PRESS := tools/pages.py pyproject.toml
+# What writes the data of the live figures into the built book.
+LIVE := $(sort $(wildcard tools/live_*.py))
 
 # A file that went away leaves no newer date behind, so each stamp lists the files that
 # it saw. `gone` answers FORCE when one of them is missing, `altered` also when one came.
@@ -95,7 +97,7 @@ SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) $(sort $(wildcard tools/live_*.py))
 	_config.yml _toc.yml
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
 
-$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(SOURCES) \
+$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(LIVE) $(SOURCES) \
 		$(call altered,book,$(SOURCES)) $(BUILT)
 	@mkdir -p $(STAMPS)
 	$(RUN) -m tools.book --if-changed

@@ -31,7 +31,7 @@ KNOWN = {
 }
 
 
-def run(page, body: str, given=None):  # noqa: F811
+def run(page, body: str, given=None):
     """Run JavaScript with the modules at hand; ``given`` is what it is about."""
     opened = """
     const f = await import("/live/formulas.js");
@@ -71,7 +71,7 @@ def sizes(config: GPTConfig, architecture: str = "chapter") -> dict:
     }
 
 
-def test_the_parameters_of_chapter_2_part_by_part(page):  # noqa: F811
+def test_the_parameters_of_chapter_2_part_by_part(page):
     configs = [GPTConfig(vocab_size=512), *random_configs()]
     body = "return given.map(f.parameters);"
     found = run(page, body, [sizes(config) for config in configs])
@@ -86,7 +86,7 @@ def test_the_parameters_of_chapter_2_part_by_part(page):  # noqa: F811
         } == param_breakdown(config)
 
 
-def test_the_parameters_of_step_5_component_by_component(page):  # noqa: F811
+def test_the_parameters_of_step_5_component_by_component(page):
     generator = random.Random(2)
     drawn = [(65, 64, 128, 4, 4)]
     for _ in range(8):
@@ -108,7 +108,7 @@ def test_the_parameters_of_step_5_component_by_component(page):  # noqa: F811
         } == component_counts(GPT(*row))
 
 
-def test_the_presets_have_the_sizes_that_are_known(page):  # noqa: F811
+def test_the_presets_have_the_sizes_that_are_known(page):
     body = """return Object.fromEntries(Object.entries(f.PRESETS).map(
       ([key, preset]) => [key, f.parameters(preset.sizes).total]));"""
     assert run(page, body) == KNOWN
@@ -117,7 +117,7 @@ def test_the_presets_have_the_sizes_that_are_known(page):  # noqa: F811
     assert run(page, gpt3, KNOWN["gpt3"]) == "3.14 · 10²³"
 
 
-def test_the_operations_are_those_of_the_package(page):  # noqa: F811
+def test_the_operations_are_those_of_the_package(page):
     configs = random_configs()
     body = "return given.map(([sizes, c]) => f.flopsPerToken(sizes, c));"
     given = [[sizes(config), 1 + 37 * i] for i, config in enumerate(configs)]
@@ -127,7 +127,7 @@ def test_the_operations_are_those_of_the_package(page):  # noqa: F811
         assert found == flops_per_token(config, context)
 
 
-def test_training_costs_what_the_lecture_counts(page):  # noqa: F811
+def test_training_costs_what_the_lecture_counts(page):
     body = "return given.map(([sizes, D]) => f.trainingFlops(sizes, D));"
     drawn = [(16, 2, 1), (32, 4, 2), (64, 4, 3), (128, 4, 4)]
     V, T, D = 65, 64, 128
@@ -140,7 +140,7 @@ def test_training_costs_what_the_lecture_counts(page):  # noqa: F811
     ]
 
 
-def test_the_cache_is_as_large_as_a_real_one(page):  # noqa: F811
+def test_the_cache_is_as_large_as_a_real_one(page):
     model = small_model()
     body = "return f.cacheBytes(...given);"
     for batch, length in ((1, 1), (3, 5), (2, 8)):
@@ -151,7 +151,7 @@ def test_the_cache_is_as_large_as_a_real_one(page):  # noqa: F811
     assert run(page, body, [shared, 8, 2, 4]) * 2 == kv_cache_bytes(cache)
 
 
-def test_a_step_of_decoding_moves_weights_once_and_caches_each(page):  # noqa: F811
+def test_a_step_of_decoding_moves_weights_once_and_caches_each(page):
     config = GPTConfig(32_000, 2_048, 512, 8, 4)
     weights = flops_per_token(config, 0)["weights"] // 2
     for batch, length, size in ((1, 1, 2), (8, 2_048, 2), (64, 300, 4)):
@@ -166,7 +166,7 @@ def test_a_step_of_decoding_moves_weights_once_and_caches_each(page):  # noqa: F
         assert found["intensity"] == pytest.approx(flops / (size * (weights + cached)))
 
 
-def test_the_roof_is_the_smaller_limit(page):  # noqa: F811
+def test_the_roof_is_the_smaller_limit(page):
     body = "return given.map((i) => f.roofline(i, 100e12, 2e12));"
     below, at, above = run(page, body, [1, 50, 512])
     assert below == {"balance": 50, "reached": 2e12, "share": 0.02, "bound": "memory"}
@@ -174,7 +174,7 @@ def test_the_roof_is_the_smaller_limit(page):  # noqa: F811
     assert (above["share"], above["bound"]) == (1, "arithmetic")
 
 
-def test_numbers_are_read_as_people_write_them(page):  # noqa: F811
+def test_numbers_are_read_as_people_write_them(page):
     body = "return given.map(([text, field]) => c.readNumber(text, field));"
     whole, part = (
         {"label": "d", "most": 5_000_000},
@@ -215,7 +215,7 @@ def test_numbers_are_read_as_people_write_them(page):  # noqa: F811
     ]
 
 
-def test_numbers_are_written_short_and_true(page):  # noqa: F811
+def test_numbers_are_written_short_and_true(page):
     scaled = {
         0: "0 B",
         999: "999 B",
@@ -232,7 +232,7 @@ def test_numbers_are_written_short_and_true(page):  # noqa: F811
     assert run(page, "return c.grouped(2 ** 60);") == "1.15 · 10¹⁸"
 
 
-def test_every_link_leads_to_a_place_of_the_book(page):  # noqa: F811
+def test_every_link_leads_to_a_place_of_the_book(page):
     links = run(page, "return Object.values(c.VIEWS).flatMap((view) => view.links);")
     assert len(links) >= 6
     for _, address in links:
@@ -245,7 +245,7 @@ def test_every_link_leads_to_a_place_of_the_book(page):  # noqa: F811
         assert anchor in slugs or any(place in text for place in places), address
 
 
-def test_every_published_model_is_in_the_bibliography(page):  # noqa: F811
+def test_every_published_model_is_in_the_bibliography(page):
     said = run(page, "return Object.values(f.PRESETS).map((p) => p.published ?? null);")
     entries = (ROOT / "book/references.bib").read_text(encoding="utf-8").split("\n@")
     for author, year in (re.split(r" et al\., ", name) for name in said if name):
@@ -258,7 +258,7 @@ def test_every_published_model_is_in_the_bibliography(page):  # noqa: F811
 # ---- the calculators on a page -------------------------------------------------------
 
 
-def calculator(browser, site, **options):  # noqa: F811
+def calculator(browser, site, **options):
     """A page with one calculator, of a phone's width."""
     opened = browser.new_page(viewport={"width": 390, "height": 844})
     opened.goto(site.figure("calculators", **options))
@@ -274,7 +274,7 @@ def row(opened, name: str) -> str:
     return found.locator(".calculators-number").text_content()
 
 
-def test_the_counts_follow_the_fields(browser, site):  # noqa: F811
+def test_the_counts_follow_the_fields(browser, site):
     opened = calculator(browser, site, view="parameters")
     assert row(opened, "all parameters") == "816,640"
     model = opened.get_by_label("model", exact=True)
@@ -292,7 +292,7 @@ def test_the_counts_follow_the_fields(browser, site):  # noqa: F811
     opened.close()
 
 
-def test_bad_input_is_told_and_the_last_result_stays(browser, site):  # noqa: F811
+def test_bad_input_is_told_and_the_last_result_stays(browser, site):
     opened = calculator(browser, site, view="parameters", model="ch02")
     width = opened.get_by_label("width d")
     told = opened.locator(f"#{width.get_attribute('aria-describedby')}")
@@ -317,7 +317,7 @@ def test_bad_input_is_told_and_the_last_result_stays(browser, site):  # noqa: F8
     opened.close()
 
 
-def test_the_roofline_moves_with_the_batch(browser, site):  # noqa: F811
+def test_the_roofline_moves_with_the_batch(browser, site):
     opened = calculator(browser, site, view="roofline")
     point = opened.locator(".calculators-point")
     verdict = opened.locator(".calculators-verdict").first
@@ -342,13 +342,13 @@ def test_the_roofline_moves_with_the_batch(browser, site):  # noqa: F811
         ("known", "the estimate", "3.14 · 10²³"),
     ],
 )
-def test_each_view_prints_what_its_page_prints(browser, site, view, name, number):  # noqa: F811
+def test_each_view_prints_what_its_page_prints(browser, site, view, name, number):
     opened = calculator(browser, site, view=view)
     assert row(opened, name) == number
     opened.close()
 
 
-def test_a_view_that_does_not_exist_leaves_the_static_figure(browser, site):  # noqa: F811
+def test_a_view_that_does_not_exist_leaves_the_static_figure(browser, site):
     opened = browser.new_page()
     opened.goto(site.figure("calculators", view="moon"))
     opened.wait_for_selector('section[data-state="failed"]')

@@ -74,7 +74,7 @@ const message = (act) => {
 """
 
 
-def run(page, body: str, given=None):  # noqa: F811
+def run(page, body: str, given=None):
     """Run JavaScript with the tokenizers at hand; ``given`` is what it is about."""
     return page.evaluate(f"async (given) => {{ {OPEN} {body} }}", given)
 
@@ -86,7 +86,7 @@ def test_the_texts_reach_every_corner():
     assert "" in texts()
 
 
-def test_ids_and_bytes_are_those_of_the_package(page):  # noqa: F811
+def test_ids_and_bytes_are_those_of_the_package(page):
     tokenizer = alice_tokenizer()
     found = run(page, "return given.map((text) => ch02.encode(text));", texts())
     assert found == [tokenizer.encode(text) for text in texts()]
@@ -96,7 +96,7 @@ def test_ids_and_bytes_are_those_of_the_package(page):  # noqa: F811
     assert spelled == [list(spelling) for spelling in tokenizer.token_bytes]
 
 
-def test_decoding_replaces_what_is_no_text_as_the_package_does(page):  # noqa: F811
+def test_decoding_replaces_what_is_no_text_as_the_package_does(page):
     tokenizer = alice_tokenizer()
     generator = random.Random(1)
     rows = [tokenizer.encode(text) for text in texts()]
@@ -111,7 +111,7 @@ def test_decoding_replaces_what_is_no_text_as_the_package_does(page):  # noqa: F
     assert found[: len(texts())] == texts()
 
 
-def test_step_7_reads_its_own_merges(page):  # noqa: F811
+def test_step_7_reads_its_own_merges(page):
     merges = live_tokens.merges(ROOT, "step7")
     fast = FastBPE([(left, right) for left, right, _ in merges])
     some = ["ROMEO:\nBut, soft!", *texts(20)]
@@ -131,7 +131,7 @@ def test_the_written_merges_are_those_of_the_page(tmp_path):
         live_tokens.merges(ROOT, "other")
 
 
-def test_the_steps_replay_the_merges_in_order(page):  # noqa: F811
+def test_the_steps_replay_the_merges_in_order(page):
     steps = run(page, "return given.map((text) => ch02.steps(text));", texts(40))
     for text, replayed in zip(texts(40), steps, strict=True):
         assert replayed[0] == {"merge": None, "ids": list(text.encode()), "joined": []}
@@ -144,7 +144,7 @@ def test_the_steps_replay_the_merges_in_order(page):  # noqa: F811
             assert written == {after["merge"][2]}
 
 
-def test_what_cannot_be_is_refused_by_name(page):  # noqa: F811
+def test_what_cannot_be_is_refused_by_name(page):
     body = """return [
       message(() => ch02.encode("a🐇" + String.fromCharCode(0xd83d))),
       message(() => ch02.encode(String.fromCharCode(0xdc07) + "b")),
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused_by_name(page):  # noqa: F811
         alice_tokenizer().encode("a🐇\ud83d")
 
 
-def test_characters_have_the_ids_of_the_package(page):  # noqa: F811
+def test_characters_have_the_ids_of_the_package(page):
     alphabet = "🐇zß\na é\U0001f407"[:-1]
     tokenizer = CharTokenizer(alphabet)
     text = "za\n🐇éß a"
@@ -201,7 +201,7 @@ def test_the_static_figure_shows_the_ids_of_the_sentence():
 
 
 @pytest.fixture
-def playground(browser, site):  # noqa: F811
+def playground(browser, site):
     """The figure on a page of a phone's width; nothing may go wrong there."""
     opened = browser.new_page(viewport={"width": 390, "height": 844})
     wrong = []

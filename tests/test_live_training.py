@@ -9,8 +9,9 @@ import pytest
 import torch
 from live_page import browser, site  # noqa: F401
 from safetensors.torch import load as load_tensors
+from tinygpt_live import WRITERS
 
-from tools import live_run
+from tools import book, live_run
 from tools.pages import ROOT
 
 STORED = ROOT / "data" / "reference"
@@ -89,6 +90,11 @@ def test_the_data_are_small_and_the_same_each_time(written, tmp_path):
     assert (written / "run-attention.safetensors").stat().st_size < 800_000
 
 
+def test_a_changed_writer_outdates_the_book():
+    for name in WRITERS:
+        assert f"{name.replace('.', '/')}.py" in book.SOURCES
+
+
 def test_the_picture_without_javascript_is_drawn_from_the_stored_maps():
     drawn = live_run.draw_heads(live_run.read_maps(ROOT))
     stored = (ROOT / live_run.FIGURE).read_text(encoding="utf-8")
@@ -107,7 +113,7 @@ def test_a_map_is_drawn_as_runs_of_one_shade():
 
 
 @pytest.fixture
-def figure(browser, site):  # noqa: F811
+def figure(browser, site):
     """The scrubber on a page of its own, with a clock that the test turns."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
@@ -260,7 +266,7 @@ def test_the_attention_shown_at_a_step_is_the_stored_one(figure):
     assert figure.asked.count("run-attention.safetensors") == 1
 
 
-def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):  # noqa: F811
+def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     asked = []
     page.on("request", lambda request: asked.append(request.url.split("/")[-1]))
@@ -273,7 +279,7 @@ def test_nothing_is_fetched_before_it_is_scrolled_into_view(browser, site):  # n
     page.close()
 
 
-def test_missing_data_leave_the_static_figure_and_a_sentence(browser, site):  # noqa: F811
+def test_missing_data_leave_the_static_figure_and_a_sentence(browser, site):
     page = browser.new_page()
     page.route("**/run.json", lambda route: route.fulfill(status=404))
     page.goto(site.figure("training"))

@@ -1,4 +1,4 @@
-/* The attention explorer: the reader's own sentence, read by a trained model in the page.
+/* The attention explorer: the reader's own sentence, read by a model in the page.
 
    Each key stroke runs the model of transformer.js once and shows the weights of all
    its heads; "before training" runs the same model with the weights it started from. */
@@ -36,7 +36,7 @@ const REST = 150;
 export function attentionOver({ config, model, tokenizer }, text) {
   const ids = tokenizer.encode(text);
   if (ids.length === 0) {
-    throw new Error("An empty text has no positions: write a word or two");
+    throw new Error("an empty text has no positions; write a word or two");
   }
   const read = ids.slice(0, config.T);
   const { attention } = model.forward(read, null, { attention: true });
@@ -44,16 +44,17 @@ export function attentionOver({ config, model, tokenizer }, text) {
   return { tokens, attention, left: ids.length - read.length };
 }
 
-/** A token as text; a part of a character, which has none, by its bytes. */
+/** A token as text; a part of a character, which is none by itself, as its bytes. */
 function tokenName(tokenizer, id) {
-  try {
-    const text = tokenizer.decode([id]);
-    if (!text.includes("\ufffd")) return text;
-  } catch {
-    // a part of a character: not a text by itself
-  }
+  const text = tokenizer.decode([id]);
+  if (!text.includes("\ufffd")) return text;
   const bytes = [...tokenizer.bytes(id)];
   return bytes.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
+}
+
+/** A sentence of an error's message. */
+function sentence({ message }) {
+  return `${message[0].toUpperCase()}${message.slice(1)}.`;
 }
 
 /**
@@ -69,7 +70,8 @@ export async function mount(panel, { title, base, model: name }) {
   const load = (moment) => loadModel(base, files[moment]); // fetched once
   const { config } = await load("after");
   const view = new AttentionView(config.L, config.H, start);
-  let when = "after";
+  let when = "after"; // which weights the reader wants
+  let shown = "after"; // and which are shown
   let run = 0; // counts the refreshes, so that a late one can see that it is late
   let resting = 0;
 
@@ -103,9 +105,10 @@ export async function mount(panel, { title, base, model: name }) {
     { value: "before", content: ["before training"] },
     { value: "after", content: ["after training"] },
   ];
-  const training = radios("The model", choices, when, (value) => {
+  const training = radios("The model", choices, when, async (value) => {
     when = value;
-    refresh();
+    await refresh();
+    view.say();
   });
   training.classList.add("live-choice");
 
@@ -113,24 +116,32 @@ export async function mount(panel, { title, base, model: name }) {
   async function refresh() {
     run += 1;
     const mine = run;
-    const moment = when;
+    const wanted = when;
+    let loaded;
     try {
-      const loaded = await load(moment);
-      if (mine !== run) return;
+      loaded = await load(wanted);
+    } catch (error) {
+      when = shown;
+      training.querySelector(`[value="${shown}"]`).checked = true;
+      const still = `The weights are still those ${shown} training.`;
+      message.textContent = `${sentence(error)} ${still}`;
+      return;
+    }
+    if (mine !== run) return;
+    try {
       const { tokens, attention, left } = attentionOver(loaded, field.value);
       view.show(tokens, attention);
+      shown = wanted;
       field.removeAttribute("aria-invalid");
-      message.textContent = left
-        ? `The model reads ${tokens.length} tokens at most; the last ${left} are left out.`
-        : "";
+      const most = `The model reads ${tokens.length} tokens at most`;
+      message.textContent = left ? `${most}; the last ${left} are left out.` : "";
     } catch (error) {
-      if (mine !== run) return;
       field.setAttribute("aria-invalid", "true");
-      message.textContent = `${error.message}. The figure shows the text before.`;
+      const still = "Below is the last text that could be read.";
+      message.textContent = `${sentence(error)} ${still}`;
     }
   }
 
-  view.query = Infinity; // the last position, which sees all others
   await refresh();
   panel.append(
     html("p", { class: "live-title" }, title),

@@ -30,7 +30,8 @@ export function radios(legend, choices, chosen, onChange) {
       ...content,
     ),
   );
-  return html("fieldset", { class: "live-radios" }, html("legend", {}, legend), ...rows);
+  const title = html("legend", {}, legend);
+  return html("fieldset", { class: "live-radios" }, title, ...rows);
 }
 
 /**
@@ -116,10 +117,9 @@ export function lineChart(frame) {
   const y = scale(frame.y, height - edge.bottom, edge.top);
   const node = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "live-chart" });
   for (const tick of frame.yTicks) {
-    node.append(
-      svg("path", { class: "grid", d: `M${edge.left} ${y(tick)}H${width - edge.right}` }),
-      svg("text", { x: edge.left - 6, y: y(tick) + 4, "text-anchor": "end" }, `${tick}`),
-    );
+    const d = `M${edge.left} ${y(tick)}H${width - edge.right}`;
+    const place = { x: edge.left - 6, y: y(tick) + 4, "text-anchor": "end" };
+    node.append(svg("path", { class: "grid", d }), svg("text", place, `${tick}`));
   }
   const foot = height - edge.bottom;
   for (const tick of frame.xTicks) {

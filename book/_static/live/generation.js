@@ -118,7 +118,7 @@ function nextTable(tokenizer, unit, take) {
     );
     return row;
   });
-  const restName = html("th", { scope: "row" });
+  const restName = html("th", { scope: "row", colspan: 2 });
   const restCells = [html("td"), html("td", { class: "quiet" })];
   const summary = html("p", { class: "writing-summary" });
   const node = html(
@@ -141,7 +141,7 @@ function nextTable(tokenizer, unit, take) {
         ),
       ),
       html("tbody", {}, ...rows.map((row) => row.node)),
-      html("tfoot", {}, html("tr", {}, restName, html("td"), ...restCells)),
+      html("tfoot", {}, html("tr", {}, restName, ...restCells)),
     ),
     summary,
   );

@@ -60,6 +60,11 @@ export function describe(tokens, row, query) {
   );
 }
 
+/** Did the pointer move, and not the page under it? */
+function moved({ movementX, movementY }) {
+  return movementX !== 0 || movementY !== 0;
+}
+
 /** Shows attention weights; `node` is the element to put into the page. */
 export class AttentionView {
   /**
@@ -72,7 +77,7 @@ export class AttentionView {
     this.heads = heads;
     this.layer = layer;
     this.head = head;
-    this.query = 0;
+    this.query = -1; // the end of no text
     this.tokens = [];
     this.attention = [];
     this.strip = html("div", {
@@ -100,7 +105,8 @@ export class AttentionView {
       html(
         "p",
         { class: "live-key" },
-        "Point at a token, or use the arrow keys: it asks, the bars show where it looks.",
+        "Point at a token, or use the arrow keys: " +
+          "it asks, and the bars show where it looks.",
       ),
       this.strip,
       this.sentence,
@@ -132,18 +138,26 @@ export class AttentionView {
    *
    * @param {string[]} tokens T of them
    * @param {Float32Array[][]} attention [layer][head], T x T, row-major
-   * @param {number} [query] the position to choose
+   * @param {number} [query] the position to choose; by default the one chosen before,
+   *   and the last one if that was the last
    */
-  show(tokens, attention, query = this.query) {
-    const sameText = tokens.length === this.tokens.length &&
+  show(tokens, attention, query = this.#follow(tokens)) {
+    const sameText =
+      tokens.length === this.tokens.length &&
       tokens.every((token, place) => token === this.tokens[place]);
     this.tokens = tokens;
     this.attention = attention;
-    this.query = Math.max(0, Math.min(query, tokens.length - 1));
+    this.query = query;
     if (!sameText) this.#makeStrip();
     this.#paintGrid();
     this.#drawMap();
     this.#drawRow();
+  }
+
+  /** The chosen position in a new text. */
+  #follow(tokens) {
+    const last = tokens.length - 1;
+    return this.query === this.tokens.length - 1 ? last : Math.min(this.query, last);
   }
 
   /** The map of the chosen head. */
@@ -156,7 +170,7 @@ export class AttentionView {
     if (query === this.query || query < 0 || query >= this.tokens.length) return;
     this.query = query;
     this.#drawRow();
-    this.#say();
+    this.say();
   }
 
   #makeGrid() {
@@ -175,7 +189,7 @@ export class AttentionView {
       [this.layer, this.head] = value.split(".").map(Number);
       this.#drawMap();
       this.#drawRow();
-      this.#say();
+      this.say();
     });
     grid.classList.add("live-heads");
     grid.style.setProperty("--heads", this.heads);
@@ -214,7 +228,7 @@ export class AttentionView {
         "button",
         {
           type: "button",
-          onpointerenter: () => this.ask(place),
+          onpointermove: (event) => moved(event) && this.ask(place),
           onfocus: () => this.ask(place),
           onclick: () => this.ask(place),
         },
@@ -237,8 +251,8 @@ export class AttentionView {
     const T = this.tokens.length;
     const named = T <= ROOM_FOR_NAMES;
     const longest = Math.max(...this.tokens.map((token) => visible(token).length));
-    const edge = named ? 0.5 + 0.5 * longest : T / 150; // a letter is about half a cell wide
     const margin = T / 150; // for the frame of the last row
+    const edge = named ? 0.5 + 0.5 * longest : margin; // a letter takes half a cell
     const side = T + edge + margin;
     const around = [-edge, -edge, side, side];
     this.map.setAttribute("viewBox", around.map((n) => n.toFixed(2)).join(" "));
@@ -299,11 +313,11 @@ export class AttentionView {
   }
 
   /** Tell screen readers what is shown, once the reader has stopped moving. */
-  #say() {
+  say() {
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
-      this.status.textContent = `Head ${this.layer}.${this.head}. ` +
-        this.sentence.textContent;
+      const head = `Head ${this.layer}.${this.head}`;
+      this.status.textContent = `${head}. ${this.sentence.textContent}`;
     }, PAUSE);
   }
 
@@ -323,6 +337,7 @@ export class AttentionView {
 
   /** The row of the large map under the pointer asks; the cell is read out. */
   #point(event) {
+    if (event.type === "pointermove" && !moved(event)) return;
     const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(
       this.map.getScreenCTM().inverse(),
     );

@@ -2,8 +2,8 @@
 
    At each evaluation of the run it shows the losses, the text that the model wrote at
    that moment, and, once opened, what each head attended to. Nothing is computed here:
-   data/run.json and data/run-attention.safetensors are the log, cut by tools/live_run.py
-   to what the page shows. */
+   data/run.json and data/run-attention.safetensors are the log of the run, cut by
+   tools/live_run.py to what the page shows. */
 
 import { freshId, html, spoken, svg } from "./dom.js";
 import { lineChart } from "./draw.js";
@@ -167,8 +167,8 @@ function attentionPanel(run, base, start) {
       const answer = await fetchData(base, "run-attention.safetensors");
       stored = parseSafetensors(await answer.arrayBuffer());
       view = new AttentionView(run.layers, run.heads, { layer: 0, head: 3 });
-      view.query = tokens.lastIndexOf("B");
       draw();
+      view.ask(tokens.lastIndexOf("B")); // it has a text before it and one behind it
       place.append(html("p", { class: "live-key" }, about), view.node);
       message.textContent = "";
     } catch (error) {
