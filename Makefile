@@ -35,6 +35,8 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 CORPORA := $(shell find data -type f ! -name '.*' | sort)
 PAGES := $(shell find book -type f ! -name '.*' ! -path '*/__pycache__/*' | sort)
 PRESS := tools/pages.py pyproject.toml
+# What writes the data of the live figures into the built book.
+LIVE := $(sort $(wildcard tools/live_*.py))
 
 # A file that went away leaves no newer date behind, so each stamp lists the files that
 # it saw. `gone` answers FORCE when one of them is missing, `altered` also when one came.
@@ -91,10 +93,11 @@ book: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## execute every page
 	@echo "Read it with 'make serve$(if $(EDITION), EDITION=$(EDITION))', or open" \
 	  "$(if $(EDITION),_build/$(EDITION)/)_build/html/index.html in a browser."
 
-SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) _config.yml _toc.yml
+SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) $(sort $(wildcard tools/live_*.py)) \
+	_config.yml _toc.yml
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
 
-$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(SOURCES) \
+$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(LIVE) $(SOURCES) \
 		$(call altered,book,$(SOURCES)) $(BUILT)
 	@mkdir -p $(STAMPS)
 	$(RUN) -m tools.book --if-changed
@@ -132,7 +135,7 @@ grade: instructor $(STAMPS)/data ## grade SUBMISSIONS=folder: marks and a report
 	$(RUN) -m tools.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") \
 	  $(if $(NAME),--name $(NAME)) $(ARGS)
 
-reference: $(STAMPS)/data ## make the long run of Step 6, or continue it
+reference: $(STAMPS)/data ## make the runs of Chapter 2 and Step 6, or continue
 	$(RUN) -m tools.reference
 
 experiments: $(STAMPS)/data ## run what is missing of the pages' experiments

@@ -240,6 +240,10 @@ REWRITTEN = {
         ":::{admonition} More\n:class: dropdown\nHidden.\n:::",
         "<details>\n<summary>More</summary>\n\nHidden.\n\n</details>",
     ),
+    "live figure": (
+        "```{live} generation\n:title: It writes\n:model: ch02\nA *table*.\n```",
+        f"A *table*.\n\n*Alive on the page of the book: [It writes]({HERE}).*",
+    ),
     "margin": ("```{margin} Aside\nSmall.\n```", "> **Aside**\n>\n> Small."),
     "theorem and proof": (
         "```{prf:theorem} Count\n:label: thm-a\nSo.\n```\n\n```{prf:proof}\nTrue.\n"

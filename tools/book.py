@@ -37,6 +37,7 @@ SEEN_BY_CELLS = ("tinygpt", "data", "requirements.lock", STYLE)
 SOURCES = (
     *("_config.yml", "_toc.yml", "pyproject.toml", "book", "chapters", "notebooks"),
     *("tools/book.py", "tools/exercises.py", "tools/pages.py"),
+    *("tools/live_models.py", "tools/live_run.py", "tools/live_tokens.py"),
 )
 
 

@@ -568,6 +568,11 @@ class Rewriter:
             return _quote(_join([[f"**{title}**"] if title else [], body]))
         if name in PLAIN_BOXES:
             return self._body(directive)
+        if name == "live":
+            title = directive.options.get("title", directive.argument)
+            here = self.library.site.page(self.name)
+            link = f"*Alive on the page of the book: [{title}]({here}).*"
+            return _join([self._body(directive), [link]])
         if name in QUOTES:
             return _quote(self._body(directive))
         if name == "rubric":

@@ -1,12 +1,16 @@
-"""Make the reference run of Step 6 and store it: what ``make reference`` runs.
+"""Make the reference runs and store them: what ``make reference`` runs.
 
-The run uses the page's own functions and nothing else. It writes, below
-``data/reference/``: the log (JSON), the trained weights (as a state dict, and as
-safetensors), and the attention of every head over one passage at each evaluation
-(safetensors, half precision). ``data/manifest.json`` then states their new sizes and
-hashes. An interrupted run is continued by running the command again.
+A run uses its page's own functions and nothing else. What it writes goes below
+``data/reference/``, and ``data/manifest.json`` then states the new sizes and hashes.
 
-Usage: ``python -m tools.reference``
+- ``ch02``, a minute: the trained weights of Chapter 2 with their history
+  (safetensors). The page trains them as well, each time it runs.
+- ``step6``, long: the log of Step 6 (JSON), the trained weights (as a state dict, and
+  as safetensors), and the attention of every head over one passage at each evaluation
+  (safetensors, half precision). An interrupted run is continued by running the command
+  again.
+
+Usage: ``python -m tools.reference [ch02] [step6]``
 """
 
 import sys
@@ -37,9 +41,11 @@ from tinygpt.training import (
     save_whole,
     whole_text_loss,
 )
+from tinygpt.transformer import BytePairTokenizer, GPTConfig, TinyGPT, train_model
 from tools.data import state_reference
 from tools.pages import ROOT
 
+CHAPTER2_SEED = 20
 SEED = 1337
 THREADS = 2
 SIZES = {"V": 65, "T": 64, "d": 128, "H": 4, "L": 4}
@@ -87,8 +93,27 @@ def machine() -> dict[str, Any]:
     }
 
 
+def make_chapter2(root: Path, steps: int = 400) -> dict[str, bytes]:
+    """Train the model of Chapter 2 as its page does; return the file by its name."""
+    torch.set_num_threads(1)
+    text = load_corpus("alice", root)
+    tokenizer = BytePairTokenizer.train(text, vocab_size=512)
+    data = torch.tensor(tokenizer.encode(text))
+    n_train = int(0.85 * len(data))
+    torch.manual_seed(CHAPTER2_SEED)
+    model = TinyGPT(GPTConfig(vocab_size=tokenizer.vocab_size))
+    history = train_model(model, data[:n_train], data[n_train:], steps)
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in model.state_dict().items()
+        if name != "lm_head.weight"  # the token embedding, a second time
+    }
+    metadata = {"history": json.dumps(vars(history))}  # one entry: order is no question
+    return {"ch02_model.safetensors": safetensors_bytes(weights, metadata)}
+
+
 def make_reference(root: Path, config: TrainConfig) -> dict[str, bytes]:
-    """Run the recipe and return the files of ``data/reference/`` by name."""
+    """Run the recipe of Step 6 and return its files of ``data/reference/`` by name."""
     torch.set_num_threads(THREADS)
     text = load_corpus("tinyshakespeare", root)
     tokenizer = CharTokenizer.from_text(text)
@@ -146,15 +171,23 @@ def make_reference(root: Path, config: TrainConfig) -> dict[str, bytes]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the run, or continue it, and store it."""
+    """Make the runs, or continue them, and store them."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.reference", description=__doc__.splitlines()[0]
     )
+    makers = {
+        "ch02": make_chapter2,
+        "step6": lambda root: make_reference(root, TrainConfig()),
+    }
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="ch02, step6; else both")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args(argv)
-    for name, content in make_reference(options.root, TrainConfig()).items():
-        state_reference(options.root, name, content)
-        print(f"data/reference/{name}: {len(content):,} bytes")
+    if unknown := set(options.runs) - makers.keys():
+        parser.error(f"no run is called {min(unknown)}; there are {', '.join(makers)}")
+    for run in options.runs or makers:
+        for name, content in makers[run](options.root).items():
+            state_reference(options.root, name, content)
+            print(f"data/reference/{name}: {len(content):,} bytes")
     return 0
 
 
