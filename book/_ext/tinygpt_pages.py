@@ -173,7 +173,8 @@ class Cover(SphinxDirective):
         place += nodes.raw("", drawing, format="html")
         caption = nodes.container(classes=["tg-cover-caption"])
         self.state.nested_parse(self.content, self.content_offset, caption)
-        return [place + caption]
+        place += caption
+        return [place]
 
 
 # ---- the finished page ---------------------------------------------------------------
@@ -214,6 +215,14 @@ def mark_shapes(body: str) -> str:
     return COMMENT.sub(comment, body)
 
 
+PROOF = re.compile(r'(<div class="proof admonition" id="[^"]*">\s*<p>)Proof\.')
+
+
+def mark_proofs(body: str) -> str:
+    """Give the word with which a proof begins an element of its own."""
+    return PROOF.sub(r'\1<span class="tg-proof">Proof.</span>', body)
+
+
 def _link(address: str, text: str, extra: str = "") -> str:
     return f'<a href="{html.escape(address)}"{extra}>{html.escape(text)}</a>'
 
@@ -225,7 +234,7 @@ def links(root: Path, page: str, source: str, pathto: Callable) -> Iterator[str]
     if (root / "notebooks" / f"{stem}.ipynb").is_file():
         yield _link(site.colab(stem), "Open in Colab")
         notebook = pathto(f"notebooks/{stem}.ipynb", 1)
-        yield _link(notebook, "Download the notebook", " download")
+        yield _link(notebook, "Download notebook", " download")
     yield _link(f"{site.repository}/edit/{site.branch}/{page}.md", "Suggest an edit")
     yield _link(pathto(f"_sources/{source}", 1), "Source")
 
@@ -268,7 +277,7 @@ def dress(app, pagename, templatename, context, doctree) -> None:
     _, previous, following = app.env.collect_relations().get(pagename, [None] * 3)
     _neighbour(app, context, "prev", previous)
     _neighbour(app, context, "next", following)
-    body = mark_shapes(context["body"])
+    body = mark_proofs(mark_shapes(context["body"]))
     line = facts(app, pagename, context, doctree)
     context["body"] = body.replace("</h1>", f"</h1>{line}", 1)
 
