@@ -39,7 +39,7 @@ LONGEST_SENTENCE = 150
 
 
 def words(node: nodes.Node) -> int:
-    """The words of a page that stand open on it: no code, no formula, no folded part."""
+    """The words that stand open on a page: no code, no formula, nothing folded."""
     if isinstance(node, nodes.Text):
         return len(re.findall(r"\w[\w'’.-]*", node.astext()))
     if isinstance(node, UNREAD) or type(node).__name__ in FOLDED:
@@ -88,7 +88,7 @@ def running(runtime: float | None, minutes: int | None) -> str:
 
 
 def contents(root: Path) -> list[tuple[str, list[str]]]:
-    """The parts of the book: their titles and their pages, the first page on its own."""
+    """The titles of the book's parts, with their pages; the first page has none."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     parts = [
         (part.get("caption", ""), [page["file"] for page in part["chapters"]])
