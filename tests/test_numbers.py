@@ -217,7 +217,7 @@ def test_a_sum_of_numbers_that_nothing_prints_is_caught(check, prose, printed):
 )
 def test_a_sum_that_does_not_hold_is_caught_even_if_its_result_is_printed(check, prose):
     (finding,) = check(f"# T\n\n{prose}", "816640 4 3.2 204161")
-    assert finding.startswith("chapters/x.md, line 7: the sum '")
+    assert finding.startswith("chapters/x.md, line 8: the sum '")
     assert "does not hold" in finding
 
 

@@ -526,7 +526,7 @@ def check_page(page: Page, notebooks: Path) -> list[str]:
                     line = first_line + prose.line(numeral.start)
                     findings.append(
                         f"{page.name}, line {line}: the sum '{stated.text}' does not "
-                        f"hold: it gives {stated.value:,.6g}"
+                        f"hold: it gives {stated.value:,.2f}"
                     )
                 known.add(result)
                 continue
