@@ -111,7 +111,7 @@ def tree(tmp_path: Path) -> Path:
         "  - chapters:\n      - file: chapters/one\n",
         "README.md": "# Not a page of the book\n",
         ".pytest_cache/README.md": "# Not one either\n",
-        "book/index.md": "# First\n\nSee {doc}`../chapters/one`.\n",
+        "book/index.md": f"{INDEX}# First\n\nSee {{doc}}`../chapters/one`.\n",
         "book/references.bib": "",
         "tinygpt/__init__.py": "",
         "data/corpus.txt": "text\n",
@@ -123,10 +123,14 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+INDEX = "---\ntinygpt: {sentence: It leads on.}\n---\n\n"
+
+
 def page(code: str, prose: str = "Prose.") -> str:
     return (
         "---\nfile_format: mystnb\n"
-        "kernelspec: {name: python3, display_name: Python 3}\n---\n\n"
+        "kernelspec: {name: python3, display_name: Python 3}\n"
+        "tinygpt: {minutes: 45, sentence: We build one.}\n---\n\n"
         f"# One\n\n{prose}\n\n```{{code-cell}} python\n{code}\n```\n"
     )
 
@@ -268,6 +272,34 @@ def test_a_faulty_page_fails_the_build(tree: Path, capfd, text: str, expected: s
     assert not book.is_current(tree)
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda text: text.replace(", sentence: We build one.", ""), "is missing"),
+        (lambda text: text.replace("build one.", "build one"), "no single sentence"),
+        (lambda text: text.replace("We build", "We rest. We build"), "no single"),
+        (lambda text: text.replace("one.", f"{'very ' * 40}much."), "are the most"),
+    ],
+    ids=["none", "no full stop", "two", "too long"],
+)
+def test_a_page_without_its_sentence_fails_the_build(
+    tree: Path, capfd, change, expected: str
+):
+    path = tree / "chapters/one.md"
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert book.main(["--root", str(tree)]) == 1
+    output = capfd.readouterr()
+    assert expected in output.out + output.err
+    assert "chapters/one.md: the front matter's 'sentence'" in output.out + output.err
+
+
+def test_a_part_that_the_contents_do_not_know_fails_the_build(tree: Path, capfd):
+    index = f"{INDEX}# First\n\n```{{part-pages}} Nowhere\n```\n"
+    (tree / "book/index.md").write_text(index, encoding="utf-8")
+    assert book.main(["--root", str(tree)]) == 1
+    assert "no part of _toc.yml is called 'Nowhere'" in capfd.readouterr().err
+
+
 def test_a_chapter_without_its_notebook_fails_the_build(tree: Path, capfd):
     (tree / "notebooks/one.ipynb").unlink()
     assert book.main(["--root", str(tree)]) == 1
@@ -333,7 +365,7 @@ def test_an_exercise_that_lacks_a_part_fails_the_build(
 
 def test_the_table_lists_each_exercise_with_a_link(tree: Path):
     (tree / "chapters/one.md").write_text(page("1", EXERCISE), encoding="utf-8")
-    index = "# First\n\n```{exercise-table}\n```\n"
+    index = f"{INDEX}# First\n\n```{{exercise-table}}\n```\n"
     (tree / "book/index.md").write_text(index, encoding="utf-8")
     assert book.main(["--root", str(tree)]) == 0
     html = (tree / "_build/html/book/index.html").read_text(encoding="utf-8")

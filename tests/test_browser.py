@@ -29,6 +29,7 @@ VIEWS = {
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
 }
+WIDE = {"viewport": {"width": 2560, "height": 1300}, "color_scheme": "light"}
 
 
 def toc_pages() -> list[str]:
@@ -80,7 +81,8 @@ def browser():
 def open_page(browser, address: str, target: str, view: str) -> Visit:
     """Open a page in a fresh profile; refuse and note every request to elsewhere."""
     context = browser.new_context(
-        **VIEWS[view], permissions=["clipboard-read", "clipboard-write"]
+        **(VIEWS | {"wide": WIDE})[view],
+        permissions=["clipboard-read", "clipboard-write"],
     )
     visit = Visit(target, view, context.new_page())
 
@@ -183,6 +185,49 @@ def test_the_page_is_no_wider_than_the_screen(visit):
     assert cut == []
 
 
+BOXES = """selector => [...document.querySelectorAll(selector)].map(e => {
+  const r = e.getBoundingClientRect();
+  return [r.left, r.right, r.width];
+})"""
+
+
+def test_the_line_below_the_title_is_there_and_fits(visit):
+    line = visit.page.locator("article ul.tg-facts")
+    assert line.count() == 1
+    assert line.locator("li").first.inner_text().endswith("to read")
+    width = visit.page.viewport_size["width"]
+    for left, right, _ in visit.page.evaluate(BOXES, "ul.tg-facts li a"):
+        assert left >= 0
+        assert right <= width
+
+
+def test_a_margin_note_stands_beside_the_text_or_on_a_phone_in_it(visit):
+    column = visit.page.evaluate(BOXES, "article h1")[0]
+    width = visit.page.viewport_size["width"]
+    for left, right, _ in visit.page.evaluate(BOXES, "article aside.margin"):
+        assert right <= width
+        if visit.view == "phone":
+            assert left >= column[0] - 1
+            assert right <= column[1] + 1
+        else:
+            assert left >= column[1]
+
+
+def test_the_foot_says_what_comes_next(visit):
+    links = visit.page.locator(".prev-next-area a")
+    assert links.count() >= 1
+    for number in range(links.count()):
+        assert links.nth(number).locator(".tg-sentence").inner_text().endswith(".")
+
+
+def test_the_faces_of_the_book_are_loaded(visit):
+    assert visit.query("document.fonts.check('16px \"TG Serif\"')")
+    loaded = visit.query(
+        "[...document.fonts].filter(f => f.status == 'loaded').map(f => f.family)"
+    )
+    assert {"TG Serif", "TG Sans"} <= {name.strip('"') for name in loaded}
+
+
 def test_the_icons_are_drawn(visit):
     icon = visit.page.locator(".article-header-buttons i.fa-download").first
     assert icon.is_visible()
@@ -209,6 +254,77 @@ def test_the_copy_button_copies_the_cell(chapter):
     chapter.page.wait_for_selector("button.copybtn.success")
     copied = chapter.query("navigator.clipboard.readText()")
     assert copied.strip() == code.strip()
+
+
+def test_a_marked_shape_is_copied_as_the_plain_comment(browser, address):
+    found = open_page(browser, address, "chapters/step5-gpt.html", "light")
+    cell = found.page.locator("div.cell_input:has(.tg-shape)").first
+    shape = cell.locator(".tg-shape").first
+    grounds = "e => getComputedStyle(e).backgroundColor"
+    assert shape.evaluate(grounds) != cell.evaluate(grounds)
+    cell.hover()
+    cell.locator("button.copybtn").click()
+    found.page.wait_for_selector("button.copybtn.success")
+    copied = found.query("navigator.clipboard.readText()")
+    assert f"# {shape.inner_text()}" in copied
+    assert copied.strip() in (ROOT / "chapters/step5-gpt.md").read_text("utf-8")
+    found.page.context.close()
+
+
+@pytest.mark.parametrize("name", ["book/index", "chapters/step5-gpt"])
+def test_a_wide_screen_neither_stretches_the_text_nor_loses_it(browser, address, name):
+    found = open_page(browser, address, f"{name}.html", "wide")
+    assert found.query("document.documentElement.scrollWidth") <= 2560
+    size = float(
+        found.query("getComputedStyle(document.querySelector('article p')).fontSize")[
+            :-2
+        ]
+    )
+    for left, right, width in found.page.evaluate(BOXES, "article section > p"):
+        assert 30 * size < width < 50 * size
+        assert left > 300
+        assert right < 2000
+    (edges,) = found.page.evaluate(BOXES, ".bd-container__inner")
+    assert abs(edges[0] - (2560 - edges[1])) < 40  # in the middle of the screen
+    assert edges[2] > 1700
+    notes = found.page.evaluate(BOXES, "article aside.margin")
+    contents = found.page.evaluate(BOXES, ".bd-sidebar-secondary")
+    assert all(right <= contents[0][0] for _, right, _ in notes)
+    found.page.context.close()
+
+
+def test_on_paper_everything_is_open_and_nothing_is_there_to_click(browser, address):
+    found = open_page(browser, address, "chapters/step5-gpt.html", "dark")
+    found.page.emulate_media(media="print")
+    closed = "document.querySelectorAll('article details:not([open])').length"
+    before = found.query(closed)
+    assert before > 0
+    found.query("dispatchEvent(new Event('beforeprint'))")
+    assert found.query(closed) == 0
+    assert found.query("document.documentElement.dataset.theme") == "light"
+    shown = found.query(
+        "[...document.querySelectorAll('.bd-sidebar-primary, .bd-sidebar-secondary,"
+        ".bd-header-article, .prev-next-footer, .bd-footer-content, button,"
+        "#jb-print-docs-body, .tg-action, .headerlink')]"
+        ".filter(e => e.checkVisibility()).map(e => e.className)"
+    )
+    assert shown == []
+    assert found.page.locator("article h1").is_visible()
+    hidden = found.query(
+        "[...document.querySelectorAll('article .cell_input pre')]"
+        ".filter(e => !e.checkVisibility({contentVisibilityAuto: true}) ||"
+        " e.clientHeight == 0).map(e => e.innerText.slice(0, 60))"
+    )
+    assert hidden == []
+    split = found.query(
+        "[...document.querySelectorAll('article figure')]"
+        ".map(e => getComputedStyle(e).breakInside)"
+    )
+    assert set(split) == {"avoid"}
+    found.query("dispatchEvent(new Event('afterprint'))")
+    assert found.query(closed) == before
+    assert found.query("document.documentElement.dataset.theme") == "dark"
+    found.page.context.close()
 
 
 def test_folded_code_opens(browser, address):

@@ -245,6 +245,11 @@ REWRITTEN = {
         f"A *table*.\n\n*Alive on the page of the book: [It writes]({HERE}).*",
     ),
     "margin": ("```{margin} Aside\nSmall.\n```", "> **Aside**\n>\n> Small."),
+    "margin without a title": ("```{margin}\nSmall.\n```", "> Small."),
+    "margin before a paragraph": (
+        "Before.\n\n```{margin} 4 × 2 = 8\nSmall, *really*.\n```\n\nAfter.",
+        "Before.\n\n> **4 × 2 = 8**\n>\n> Small, *really*.\n\nAfter.",
+    ),
     "theorem and proof": (
         "```{prf:theorem} Count\n:label: thm-a\nSo.\n```\n\n```{prf:proof}\nTrue.\n"
         "```\n\n```{prf:definition}\nD.\n```\n\n```{prf:theorem}\nT.\n```\n\n"

@@ -185,6 +185,48 @@ def test_captions_and_alt_texts_are_prose_and_findings_name_their_line(check):
     ]
 
 
+SUMS = [
+    ("816,640 parameters × 4 bytes = 3.3 MB.", "816640 4"),
+    ("816,640 × 4 bytes = 3,266,560.", "816640 4"),
+    ("1,003,853 pairs ÷ 4,225 cells = 238 each.", "1003853 4225"),
+    ("4,096 characters × 5,000 steps ÷ 1,003,854 = 20.", "4096 5000 1003854"),
+    ("816,640 − 8,320 = 808,320.", "816640 8320"),
+    ("17 heads + 8 heads = 25.", "17 8"),
+    ("3.3 MB ÷ 4 bytes = 825,000.", "3.3 4"),
+]
+
+
+@pytest.mark.parametrize(("prose", "printed"), SUMS)
+def test_a_sum_proves_its_result(check, prose, printed):
+    assert check(f"# T\n\n```{{margin}} Note\n{prose}\n```", printed) == []
+
+
+@pytest.mark.parametrize(("prose", "printed"), SUMS)
+def test_a_sum_of_numbers_that_nothing_prints_is_caught(check, prose, printed):
+    assert check(f"# T\n\n{prose}", "none")
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "816,640 parameters × 4 bytes = 3.2 MB.",
+        "816,640 ÷ 4 = 204,161.",
+        "816,640 − 4 = 816,640.",
+        "816,640 ÷ 0 = 4.",
+    ],
+)
+def test_a_sum_that_does_not_hold_is_caught_even_if_its_result_is_printed(check, prose):
+    (finding,) = check(f"# T\n\n{prose}", "816640 4 3.2 204161")
+    assert finding.startswith("chapters/x.md, line 8: the sum '")
+    assert "does not hold" in finding
+
+
+def test_what_a_sum_proves_the_text_below_may_use_and_that_above_may_not(check):
+    total, later = "17 × 20 = 340.", "So 340 again."
+    assert check(f"# T\n\n{total}\n\n{later}", "17 20") == []
+    assert len(check(f"# T\n\n{later}\n\n{total}", "17 20")) == 1
+
+
 def test_the_pages_own_list_allows_a_numeral(check):
     allow = {'"117"': '"a made-up example"', '"1,500"': '"another one"'}
     assert check("Say 117 of 1,500 people.", allow=allow) == []

@@ -8,6 +8,10 @@ numeral in it is proven by
   output of a cell that nbval is told to ignore proves nothing, since nothing compares
   it, unless the cell is also tagged ``chaotic``;
 * a number in the page's code; a comment or a string proves nothing;
+* a sum in the text that ends in it, such as "816,640 × 4 bytes = 3.3 MB", whose other
+  numbers are proven. It is worked out again, from the left; one that does not hold is
+  an error, whether or not its result is printed elsewhere. What a sum proves, the text
+  below it may use;
 * a citation in the same sentence;
 * the page's own list, ``numbers`` in the ``tinygpt`` table of the front matter, which
   maps a numeral to the reason why it needs no proof. An entry without use is an error.
@@ -161,6 +165,45 @@ def math_numerals(formula: str) -> Iterator[Numeral]:
             and not match["percent"]
         )
         yield Numeral(match[0].strip(), match.start(), tuple(meanings), structural)
+
+
+# A sum in the text: numbers, each with up to three words, then its result.
+SUM_SIGNS = "×÷+−"
+_WORDS = r"(?:\s+(?!and\b)[a-z][a-z-]*){0,3}"
+_TERM = rf"[\d.,]*\d(?:\s?(?:kB|MB|GB|%))?{_WORDS}"
+SUM = re.compile(rf"{_TERM}(?:\s+[×÷+−]\s+{_TERM})+\s+=\s+(?P<result>[\d.,]*\d)")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum that the text states: where its result stands, and what it should be."""
+
+    text: str
+    start: int
+    value: Decimal
+
+
+def text_sums(text: str) -> Iterator[Sum]:
+    """The sums of a text, each worked out from the left.
+
+    >>> [found.value for found in text_sums("4 heads × 32 ÷ 8 = 16, 2 + 3 = 6")]
+    [Decimal('16'), Decimal('5')]
+    """
+    for match in SUM.finditer(text):
+        left = text[match.start() : match.start("result")]
+        terms = [numeral.meanings[-1].value for numeral in text_numerals(left)]
+        signs = [sign for sign in left if sign in SUM_SIGNS]
+        if len(terms) != len(signs) + 1:
+            continue
+        value = terms[0]
+        for sign, term in zip(signs, terms[1:], strict=True):
+            value = {
+                "×": value * term,
+                "÷": value / term if term else Decimal(0),
+                "+": value + term,
+                "−": value - term,
+            }[sign]
+        yield Sum(" ".join(match[0].split()), match.start("result"), value)
 
 
 # ------------------------------------------------------------------ what a page proves
@@ -474,8 +517,19 @@ def check_page(page: Page, notebooks: Path) -> list[str]:
     allowed, findings = _allowed(page)
     used = set()
     for prose, first_line in prose_of(page):
+        sums = {found.start: found for found in text_sums(prose.text)}
         for numeral in sorted(prose.numerals(), key=lambda numeral: numeral.start):
             sentence = prose.sentence(numeral.start)
+            if stated := sums.get(numeral.start):
+                result = Number(stated.value, Decimal(0))
+                if not any(number.rounds(result) for number in numeral.meanings):
+                    line = first_line + prose.line(numeral.start)
+                    findings.append(
+                        f"{page.name}, line {line}: the sum '{stated.text}' does not "
+                        f"hold: it gives {stated.value:,.2f}"
+                    )
+                known.add(result)
+                continue
             if CITATION.search(sentence) or numeral.proven_by(known):
                 continue
             names = [name for name in allowed if allowed[name] == numeral.meanings]

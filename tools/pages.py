@@ -5,11 +5,13 @@ that the tools and the book can never disagree about where a cell begins.
 """
 
 import ast
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
 
@@ -98,6 +100,16 @@ class Page:
         """Name a place for an error message; ``line`` counts within the cell."""
         label = f"code cell {cell.number}" if cell.kind == "code" else "text"
         return f"{self.name}, line {cell.line + line - 1} ({label})"
+
+
+def front_matter(text: str) -> dict[str, Any]:
+    """The front matter of a page's text; nothing where it has none.
+
+    >>> front_matter("---\\nminutes: 5\\n---\\n# Title")
+    {'minutes': 5}
+    """
+    match = re.match(r"---\n(.*?)^---\s*$", text, re.DOTALL | re.MULTILINE)
+    return (yaml.safe_load(match[1]) or {}) if match else {}
 
 
 def read_page(path: Path) -> Page:

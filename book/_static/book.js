@@ -7,3 +7,24 @@ if (typeof Search !== "undefined") {
     summarise(html, keywords, "") ??
     document.createElement("p");
 }
+
+/* Before a page is printed, open what is folded and take the light colours; afterwards,
+   put everything back. The folded boxes of the pages are opened by their own script. */
+{
+  /** @type {(() => void)[]} */
+  let undo = [];
+  addEventListener("beforeprint", () => {
+    const root = document.documentElement;
+    const theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    undo.push(() => (root.dataset.theme = theme));
+    for (const fold of document.querySelectorAll("article details:not([open])")) {
+      fold.open = true;
+      undo.push(() => (fold.open = false));
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const step of undo) step();
+    undo = [];
+  });
+}
