@@ -133,7 +133,9 @@ def _outline(article: Tag, page: str) -> Heading:
     for section in article.find_all("h2"):
         place = section.find_parent("section")
         if place is not None and place.get("id"):
-            anchor = anchor_of(page, place["id"])
+            # The section may begin at the foot of a sheet, its heading on the next.
+            section["id"] = f"{place['id']}-heading"
+            anchor = anchor_of(page, section["id"])
             heading.below.append(Heading(_words(section), anchor))
     return heading
 
@@ -144,9 +146,15 @@ def _words(heading: Tag) -> str:
 
 def _rebase(article: Tag, page: str, names: set[str], site: Site) -> None:
     """Make ids the page's own, and lead every link and image to its new place."""
+    seen: set[str] = set()
     for tag in article.find_all(True):
         if "id" in tag.attrs:
-            tag["id"] = anchor_of(page, tag["id"])
+            own = anchor_of(page, tag["id"])
+            if own in seen:  # sphinx-exercise gives each of its boxes the same one
+                del tag["id"]
+            else:
+                seen.add(own)
+                tag["id"] = own
         for name in POINTERS:
             if name in tag.attrs:
                 given = tag[name] if isinstance(tag[name], list) else tag[name].split()

@@ -124,8 +124,10 @@ def finish(printed: bytes, book: BoundBook, root: Path) -> bytes:
     if missing:
         raise PageError(f"not in the printed book: {'; '.join(missing[:5])}")
     settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    said = {name: value for name, value in (writer.metadata or {}).items()}
-    said |= {"/Title": settings["title"], "/Author": settings["author"]}
+    said = dict(writer.metadata or {}) | {
+        "/Title": settings["title"],
+        "/Author": settings["author"],
+    }
     writer.metadata = {k: v for k, v in said.items() if k not in CHANGING}
     out = io.BytesIO()
     writer.write(out)
