@@ -9,7 +9,7 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	bench slides instructor assignments grade clean FORCE
+	bench slides pdf instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
@@ -102,6 +102,9 @@ $(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(LIVE) $
 	@mkdir -p $(STAMPS)
 	$(RUN) -m tools.book --if-changed
 	@printf '%s\n' $(SOURCES) > $@
+
+pdf: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## print the whole book as one PDF and link it from the index
+	$(RUN) -m tools.pdf $(if $(EDITION),--root _build/$(EDITION))
 
 slides: $(STAMPS)/notebooks ## write slides of the lectures to _build/slides
 	$(RUN) -m tools.slides
