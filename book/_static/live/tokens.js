@@ -154,7 +154,8 @@ function chips(tokenizer, { ids, joined }, choose) {
     );
     start += bytes.length;
     const ends = bytes.at(-1) === 10; // a line of the text, a line of chips
-    return ends ? [item, html("li", { class: "tokens-break", "aria-hidden": "true" })] : [item];
+    const space = html("li", { class: "tokens-break", "aria-hidden": "true" });
+    return ends ? [item, space] : [item];
   });
   return html("ol", { class: "tokens-chips", "aria-label": "tokens" }, ...items);
 }
@@ -219,7 +220,8 @@ export async function mount(panel, { title, base, model = "ch02" }) {
   /** Say the state in words, to who cannot see it. */
   function say() {
     clearTimeout(timer);
-    said.textContent = `${words.textContent}; ${count(steps[place].ids.length, "token")}`;
+    const tokens = count(steps[place].ids.length, "token");
+    said.textContent = `${words.textContent}; ${tokens}`;
   }
 
   /** Put an example into the field. */
@@ -237,12 +239,16 @@ export async function mount(panel, { title, base, model = "ch02" }) {
     area.removeAttribute("aria-invalid");
     if (loneSurrogate(text) >= 0) {
       const where = loneSurrogate(text);
-      problem.textContent = `Character ${where} is half of a two-part character, a lone surrogate. UTF-8 has no bytes for it.`;
+      problem.textContent =
+        `Character ${where} is half of a two-part character, a lone surrogate. ` +
+        "UTF-8 has no bytes for it.";
       area.setAttribute("aria-invalid", "true");
       return;
     }
     if (characters.length > LONGEST) {
-      problem.textContent = `The text has ${grouped(characters.length)} characters; the first ${LONGEST} are cut into tokens here.`;
+      problem.textContent =
+        `The text has ${grouped(characters.length)} characters; ` +
+        `the first ${LONGEST} are cut into tokens here.`;
     }
     steps = tokenizer.steps(text);
     watched = 0;
@@ -330,7 +336,12 @@ export async function mount(panel, { title, base, model = "ch02" }) {
       ),
       html(
         "div",
-        { class: "tokens-family", role: "group", tabindex: 0, "aria-label": "its merges" },
+        {
+          class: "tokens-family",
+          role: "group",
+          tabindex: 0,
+          "aria-label": "how it was merged",
+        },
         family(tokenizer, id),
       ),
     );
@@ -349,9 +360,13 @@ export async function mount(panel, { title, base, model = "ch02" }) {
     html("p", { class: "live-title" }, title),
     html("label", { for: ids }, "Your text"),
     area,
-    html("div", { class: "tokens-presets", role: "group", "aria-label": "examples" }, ...presets),
+    html(
+      "div",
+      { class: "tokens-presets", role: "group", "aria-label": "examples" },
+      ...presets,
+    ),
     problem,
-    html("table", { class: "tokens-counts", "aria-label": "lengths of the text" }, bars),
+    html("table", { class: "tokens-counts", "aria-label": "lengths" }, bars),
     html(
       "div",
       { class: "tokens-replay", role: "group", "aria-label": "replay the merges" },
