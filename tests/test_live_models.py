@@ -344,6 +344,7 @@ SETTINGS = [
     (0.0, None, None),
     (1e-300, None, None),
     (0.7, None, 0.9),
+    (1.0, None, 0.5),
     (1.3, 5, None),
     (2.0, 40, 0.5),
     (1.0, 1, None),
@@ -357,6 +358,7 @@ def test_probabilities_are_those_of_step_7(page):
     generator = torch.Generator().manual_seed(3)
     rows = [3 * torch.randn(65, generator=generator) for _ in range(8)]
     rows += [torch.randint(4, (65,), generator=generator).float() for _ in range(8)]
+    rows += [torch.zeros(4)]  # whose halves are exactly a half
     rows = [row.double() for row in rows]  # ties in the second half
     found = run(
         page,

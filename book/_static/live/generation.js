@@ -441,7 +441,7 @@ export async function mount(panel, { title, base, model: name }) {
       drawText();
       const summary = drawNext();
       speech.textContent =
-        count === 1
+        count === 1 && tokens === 1
           ? `Wrote ${spokenName(tokenName(tokenizer, written.at(-1)))}. ${summary}`
           : `Wrote ${counted(tokens, start.unit)}.`;
     });
