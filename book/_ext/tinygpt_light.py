@@ -71,6 +71,8 @@ SEARCH_SCRIPT = re.compile(
     r"</script>\n"
 )
 ICON_SCRIPT = re.compile(r"[ \t]*<script defer src=\"[^\"]*fontawesome\.js[^\n]*\n")
+# A summary may hold no paragraph; its words become a span, and the styles follow.
+SUMMARY = re.compile(r"summary( ?> ?)p\b")
 TAB_SCRIPT = re.compile(r"[ \t]*<script [^>]*design-tabs\.js[^>]*></script>\n")
 # Names that the extensions for proofs and exercises give to each of their boxes alike.
 REPEATED = re.compile(r' id="(?:proof|(?:proof|exercise|solution)-content)"')
@@ -231,7 +233,6 @@ def lighten_page(text: str, bare: set[str], searches: bool) -> str:
         # A dot is as plain, though the highlighter calls it an operator.
         text = text.replace('<span class="o">.</span>', ".")
     text = REPEATED.sub("", text)
-    # A summary may hold no paragraph.
     return re.sub(
         r'<p class="(collapsed|expanded) admonition-title">([^<]*)</p>',
         r'<span class="\1 admonition-title">\2</span>',
@@ -262,6 +263,9 @@ def lighten(app, exception) -> None:
         path.write_text(lighten_page(text, bare, searches), encoding="utf-8")
     lighten_styles(outdir)
     lighten_icons(outdir)
+    for path in static.rglob("*.css"):
+        css = path.read_text(encoding="utf-8")
+        path.write_text(SUMMARY.sub(r"summary\1span", css), encoding="utf-8")
 
 
 def _missing(what: str) -> None:

@@ -164,7 +164,7 @@ def draw_card(path: Path, title: str, words: str, part: str) -> None:
     for row in rows:
         draw.text((MARGIN, top), row, PAPER, face)
         top += face.size * 5 // 4
-    face, rows = fitted(draw, words, 32, 4, bold=False)
+    face, rows = fitted(draw, words, 32, 3, bold=False)
     top = max(top + 30, 400)
     for row in rows:
         draw.text((MARGIN, top), row, QUIET, face)
@@ -261,22 +261,26 @@ NOT_FOUND = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
 <title>Not found - {name}</title>
-<base href="{base}">
 <script>
 // This page answers for addresses at any depth, so it must know where the site begins:
 // at its published place, else where this very file lies, else at the server's root.
-const base = document.querySelector("base");
 const here = location.pathname;
-if (here.endsWith("/404.html")) base.href = here.slice(0, -"404.html".length);
-else if (!here.startsWith("{base}")) base.href = "/";
+const own = here.endsWith("/404.html") ? here.slice(0, -"404.html".length) : "/";
+const add = (name, values) =>
+  document.head.append(Object.assign(document.createElement(name), values));
+add("base", {{ href: here.startsWith("{base}") ? "{base}" : own }});
+add("link", {{ rel: "stylesheet", href: "_static/book.css" }});
+add("link", {{ rel: "icon", href: "_static/favicon.svg" }});
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
 let chosen = null;
 try {{ chosen = localStorage.getItem("theme"); }} catch {{ /* no choice */ }}
 const follows = chosen !== "light" && chosen !== "dark";
 document.documentElement.dataset.theme = follows ? (dark ? "dark" : "light") : chosen;
 </script>
+<noscript>
+<base href="{base}">
 <link rel="stylesheet" href="_static/book.css">
-<link rel="icon" href="_static/favicon.svg">
+</noscript>
 </head>
 <body class="not-found">
 <main>
