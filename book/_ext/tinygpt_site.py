@@ -261,6 +261,7 @@ NOT_FOUND = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
 <title>Not found - {name}</title>
+<base href="{base}">
 <script>
 // This page answers for addresses at any depth, so it must know where the site begins:
 // at its published place, else where this very file lies, else at the server's root.
@@ -268,7 +269,7 @@ const here = location.pathname;
 const own = here.endsWith("/404.html") ? here.slice(0, -"404.html".length) : "/";
 const add = (name, values) =>
   document.head.append(Object.assign(document.createElement(name), values));
-add("base", {{ href: here.startsWith("{base}") ? "{base}" : own }});
+document.querySelector("base").href = here.startsWith("{base}") ? "{base}" : own;
 add("link", {{ rel: "stylesheet", href: "_static/book.css" }});
 add("link", {{ rel: "icon", href: "_static/favicon.svg" }});
 const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -277,10 +278,7 @@ try {{ chosen = localStorage.getItem("theme"); }} catch {{ /* no choice */ }}
 const follows = chosen !== "light" && chosen !== "dark";
 document.documentElement.dataset.theme = follows ? (dark ? "dark" : "light") : chosen;
 </script>
-<noscript>
-<base href="{base}">
-<link rel="stylesheet" href="_static/book.css">
-</noscript>
+<noscript><link rel="stylesheet" href="_static/book.css"></noscript>
 </head>
 <body class="not-found">
 <main>
