@@ -75,7 +75,8 @@ ICON_SCRIPT = re.compile(r"[ \t]*<script defer src=\"[^\"]*fontawesome\.js[^\n]*
 SUMMARY = re.compile(r"summary( ?> ?)p\b")
 TAB_SCRIPT = re.compile(r"[ \t]*<script [^>]*design-tabs\.js[^>]*></script>\n")
 # Names that the extensions for proofs and exercises give to each of their boxes alike.
-REPEATED = re.compile(r' id="(?:proof|(?:proof|exercise|solution)-content)"')
+REPEATED_NAMES = ("proof", "proof-content", "exercise-content", "solution-content")
+REPEATED = re.compile(rf' id="(?:{"|".join(REPEATED_NAMES)})"')
 # A private area of Unicode, in which icon fonts keep their glyphs: escaped, or as such.
 ICONS = re.compile("\\\\(e[0-9a-f]{3}|f[0-8][0-9a-f]{2})\\b|([\ue000-\uf8ff])", re.I)
 

@@ -21,6 +21,7 @@ from sphinx.util import logging
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
+from tinygpt_light import REPEATED_NAMES
 from tinygpt_site import reading_order
 
 LOGGER = logging.getLogger(__name__)
@@ -123,10 +124,23 @@ def open_texts(doctree: nodes.document) -> Iterator[nodes.Text]:
 
 
 def section_of(node: nodes.Node) -> str:
-    """The id of the section in which a node stands."""
-    while node is not None and not isinstance(node, nodes.section):
+    """The id of the section in which a node stands; a box's inside is none."""
+    while node is not None:
+        if isinstance(node, nodes.section):
+            names = [name for name in node["ids"] if box_name(name) is None]
+            if names:
+                return names[0]
         node = node.parent
-    return node["ids"][0] if node is not None and node.get("ids") else ""
+    return ""
+
+
+def box_name(name: str) -> str | None:
+    """The name that an extension gives to each of its boxes alike, if this is one.
+
+    >>> box_name("proof-content"), box_name("the-proof")
+    ('proof-content', None)
+    """
+    return name if name in REPEATED_NAMES else None
 
 
 def link_terms(app, doctree) -> None:
@@ -221,13 +235,13 @@ def places_of(env, term: str, order: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def link_to(app, fromdoc: str, page: str, section: str) -> nodes.reference:
-    """A link to a section of another page, which carries that page's title."""
+def link_to(app, fromdoc: str, page: str, section: str, short: bool) -> nodes.reference:
+    """A link to a section of another page, under that page's title or its beginning."""
     address = app.builder.get_relative_uri(fromdoc, page)
     title = app.env.titles[page].astext()
     return nodes.reference(
         "",
-        title,
+        title.split(":")[0] if short else title,
         internal=True,
         refuri=f"{address}#{section}" if section else address,
     )
@@ -267,13 +281,15 @@ def leads_to_a_page(link: nodes.reference) -> bool:
     return "#term-" not in link.get("refuri", "#term-") and not link.get("refid")
 
 
-def where(app, docname: str, places: list[tuple[str, str]]) -> nodes.paragraph:
+def where(
+    app, docname: str, places: list[tuple[str, str]], short: bool = False
+) -> nodes.paragraph:
     """The line of links below an entry."""
     line = nodes.paragraph("", "", classes=["places"])
     line += nodes.Text("In ")
     for number, (page, section) in enumerate(places):
         line += nodes.Text(", " if number else "")
-        line += link_to(app, docname, page, section)
+        line += link_to(app, docname, page, section, short)
     return line
 
 
@@ -316,7 +332,7 @@ def link_symbol(app, docname: str, row: nodes.row, symbol: str, order: list) -> 
             type="tinygpt",
         )
         return
-    meaning += where(app, docname, [place])
+    meaning += where(app, docname, [place], short=True)
 
 
 def forget(app, env, docname) -> None:
