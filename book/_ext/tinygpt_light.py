@@ -71,6 +71,7 @@ SEARCH_SCRIPT = re.compile(
     r"</script>\n"
 )
 ICON_SCRIPT = re.compile(r"[ \t]*<script defer src=\"[^\"]*fontawesome\.js[^\n]*\n")
+CITATIONS = '<div class="citation-list">'
 # A summary may hold no paragraph; its words become a span, and the styles follow.
 SUMMARY = re.compile(r"summary( ?> ?)p\b")
 TAB_SCRIPT = re.compile(r"[ \t]*<script [^>]*design-tabs\.js[^>]*></script>\n")
@@ -234,6 +235,8 @@ def lighten_page(text: str, bare: set[str], searches: bool) -> str:
         # A dot is as plain, though the highlighter calls it an operator.
         text = text.replace('<span class="o">.</span>', ".")
     text = REPEATED.sub("", text)
+    # Entries of a bibliography have a role of their own, and are no list's items.
+    text = text.replace('<div role="list" class="citation-list">', CITATIONS)
     return re.sub(
         r'<p class="(collapsed|expanded) admonition-title">([^<]*)</p>',
         r'<span class="\1 admonition-title">\2</span>',
