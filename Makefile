@@ -93,11 +93,10 @@ book: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## execute every page
 	@echo "Read it with 'make serve$(if $(EDITION), EDITION=$(EDITION))', or open" \
 	  "$(if $(EDITION),_build/$(EDITION)/)_build/html/index.html in a browser."
 
-SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) $(sort $(wildcard tools/live_*.py)) \
-	_config.yml _toc.yml
+SOURCES := $(CHAPTERS) $(PAGES) $(NOTEBOOKS) $(LIVE) _config.yml _toc.yml CHANGELOG.md
 BUILT := $(if $(wildcard _build/html/index.html),,FORCE)
 
-$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(LIVE) $(SOURCES) \
+$(STAMPS)/book: $(STAMPS)/data $(STAMPS)/export tools/book.py $(PRESS) $(SOURCES) \
 		$(call altered,book,$(SOURCES)) $(BUILT)
 	@mkdir -p $(STAMPS)
 	$(RUN) -m tools.book --if-changed

@@ -1,110 +1,51 @@
 """The finished book in a real browser: light, dark, and as wide as a phone."""
 
 import json
-import os
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
-import yaml
-from playwright import sync_api
+from axe_playwright_python.base import AXE_SCRIPT
+from browsing import (
+    CHAPTERS,
+    PAGES,
+    VIEWS,
+    address,
+    browser,
+    need_a_browser,
+    new_context,
+    open_page,
+    rest,
+)
 
-from tools import book
 from tools.pages import ROOT, read_site
-from tools.screenshots import LAUNCH_ARGS, find_browser, serve, settle
+from tools.screenshots import photograph
 
-BROWSER = find_browser()
-if BROWSER is None:
-    missing = (
-        "no Chromium or Chrome found (install chromium, or set CHROME to its path)"
-    )
-    if os.environ.get("TINYGPT_REQUIRE_BROWSER"):
-        pytest.fail(f"browser tests are required here: {missing}", pytrace=False)
-    pytest.skip(f"browser tests skipped: {missing}", allow_module_level=True)
+need_a_browser()
+__all__ = ["address", "browser"]
 
-VIEWS = {
-    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+# Every page in every view, view by view, so that a view's profile loads a file once.
+VISITS = [(page, view) for view in VIEWS for page in PAGES]
+# Pages of which a run keeps pictures, for a person to look at.
+KEPT = {
+    "book/index",
+    "book/glossary",
+    "book/notation",
+    "book/troubleshooting",
+    "chapters/lecture5-architecture",
+    "chapters/step5-gpt",
+    "chapters/ch02-transformer",
 }
-WIDE = {"viewport": {"width": 2560, "height": 1300}, "color_scheme": "light"}
-
-
-def toc_pages() -> list[str]:
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [page for part in toc["parts"] for page in part["chapters"]]
-    return [toc["root"], *(page["file"] for page in chapters)]
-
-
-PAGES = toc_pages()
-CHAPTERS = [page for page in PAGES if page.startswith("chapters/")]
-# The first page and the chapters in every view, the rest where room is scarcest.
-VISITS = [
-    (page, view)
-    for page in PAGES
-    for view in (VIEWS if page in (PAGES[0], *CHAPTERS) else ("phone",))
-]
-
-
-@dataclass
-class Visit:
-    """An open page, and all that went wrong while it loaded."""
-
-    name: str
-    view: str
-    page: object
-    external: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-    def query(self, script: str):
-        return self.page.evaluate(script)
 
 
 @pytest.fixture(scope="module")
-def address():
-    assert book.main(["--if-changed"]) == 0, "the book does not build"
-    with serve(ROOT / "_build/html") as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=BROWSER, args=LAUNCH_ARGS)
-        yield running
-        running.close()
-
-
-def open_page(browser, address: str, target: str, view: str) -> Visit:
-    """Open a page in a fresh profile; refuse and note every request to elsewhere."""
-    context = browser.new_context(
-        **(VIEWS | {"wide": WIDE})[view],
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    visit = Visit(target, view, context.new_page())
-
-    def route(found) -> None:
-        if found.request.url.startswith((address, "data:", "blob:")):
-            found.continue_()
-        else:
-            visit.external.append(found.request.url)
-            found.abort()
-
-    context.route("**/*", route)
-    visit.page.on(
-        "response",
-        lambda r: visit.refused.append(f"{r.status} {r.url}") if r.status > 399 else 0,
-    )
-    visit.page.on(
-        "console", lambda m: visit.errors.append(m.text) if m.type == "error" else 0
-    )
-    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
-    visit.page.goto(urljoin(address, target))
-    settle(visit.page)
-    return visit
+def profiles(browser):
+    """One profile for each view."""
+    found = {view: new_context(browser, view) for view in VIEWS}
+    yield found
+    for context in found.values():
+        context.close()
 
 
 @pytest.fixture(
@@ -112,14 +53,19 @@ def open_page(browser, address: str, target: str, view: str) -> Visit:
     params=VISITS,
     ids=lambda param: f"{param[0]} {param[1]}",
 )
-def visit(request, browser, address):
+def visit(request, browser, address, profiles):
     name, view = request.param
-    found = open_page(browser, address, f"{name}.html", view)
+    target = f"{name}.html"
+    found = open_page(browser, address, target, view, profiles[view], ready=rest)
+    if name in KEPT:
+        pictures = ROOT / "_build/screenshots"
+        pictures.mkdir(exist_ok=True)
+        photograph(found.page, pictures / f"{name.replace('/', '-')}-{view}", False)
     yield found
-    found.page.context.close()
+    found.page.close()
 
 
-@pytest.fixture(params=CHAPTERS)
+@pytest.fixture(scope="module", params=CHAPTERS)
 def chapter(request, browser, address):
     found = open_page(browser, address, f"{request.param}.html", "light")
     yield found
@@ -377,3 +323,61 @@ def test_the_first_address_leads_to_the_three_doors(browser, address):
     titles = found.page.locator(".sd-card-title").all_inner_texts()
     assert titles == ["Read", "Run", "Teach"]
     found.page.context.close()
+
+
+# ---- what a page asks of its readers' devices --------------------------------------
+
+# What a first visit may load, in bytes; figures come on top.
+FIRST_VISIT = 1_500_000
+# Its own text is half a megabyte of highlighted code.
+LONG_PAGES = {"chapters/ch02-transformer.html": 1_750_000}
+IMAGES = {".png", ".svg", ".jpg", ".gif", ".ico"}
+
+
+def test_a_first_visit_is_light(visit):
+    sizes = {
+        path.name: path.stat().st_size
+        for path in visit.files
+        if path.suffix not in IMAGES
+    }
+    heaviest = sorted(sizes.items(), key=lambda item: -item[1])[:8]
+    limit = LONG_PAGES.get(visit.name, FIRST_VISIT)
+    assert sum(sizes.values()) < limit, heaviest
+
+
+# What axe would look at for minutes, and see the same each time: formulas, which bring
+# their own MathML, and all code but the first cells. The last thing that happens here.
+THIN_OUT = """() => {
+  document.querySelectorAll('mjx-container').forEach(e => e.replaceWith('x'));
+  [...document.querySelectorAll('div.highlight > pre')].slice(3).forEach(e => {
+    e.textContent = e.textContent.slice(0, 40);
+  });
+}"""
+# Colours are looked at in both schemes, all else once, what depends on room on a phone.
+RULES = {
+    "light": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+    "dark": {"type": "rule", "values": ["color-contrast"]},
+    "phone": {
+        "type": "rule",
+        "values": ["scrollable-region-focusable", "target-size", "meta-viewport"],
+    },
+}
+
+
+def test_the_page_has_no_grave_fault_of_access(visit):
+    """Nothing that axe calls serious or critical."""
+    visit.page.evaluate(THIN_OUT)
+    visit.page.evaluate(AXE_SCRIPT)
+    options = {
+        "resultTypes": ["violations"],
+        "runOnly": RULES[visit.view],
+        "preload": False,
+    }
+    result = visit.page.evaluate("options => axe.run(options)", options)
+    grave = [
+        (found["id"], node["html"][:160], node["failureSummary"][:300])
+        for found in result["violations"]
+        if found["impact"] in ("serious", "critical")
+        for node in found["nodes"]
+    ]
+    assert grave == []

@@ -35,7 +35,8 @@ STYLE = "book/tinygpt.mplstyle"
 SEEN_BY_CELLS = ("tinygpt", "data", "requirements.lock", STYLE)
 # What the finished pages depend on besides.
 SOURCES = (
-    *("_config.yml", "_toc.yml", "pyproject.toml", "book", "chapters", "notebooks"),
+    *("_config.yml", "_toc.yml", "CHANGELOG.md", "pyproject.toml"),
+    *("book", "chapters", "notebooks"),
     *("tools/book.py", "tools/exercises.py", "tools/pages.py"),
     *("tools/live_models.py", "tools/live_run.py", "tools/live_tokens.py"),
 )

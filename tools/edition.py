@@ -36,7 +36,8 @@ from tools.notebooks import built_notebooks, findings, serialise
 from tools.pages import MYST_EXTENSIONS, ROOT, PageError
 
 EDITIONS = ("student",)
-COPIED = ("_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "README.md")
+COPIED = ("_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock")
+COPIED += ("README.md", "CHANGELOG.md")
 FOLDERS = ("book", "tools", *(name for name in SEEN_BY_CELLS if "." not in name))
 
 

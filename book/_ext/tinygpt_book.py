@@ -121,16 +121,6 @@ def write_first_page(app, exception) -> None:
         )
 
 
-def drop_icon_script(app, exception) -> None:
-    """Empty the theme's script that redraws each icon as SVG.
-
-    The style sheet's own font draws them already; the script weighs more than a page.
-    """
-    script = Path(app.outdir, "_static", "scripts", "fontawesome.js")
-    if exception is None and script.is_file():
-        script.write_text("// The icons come from the font.\n", encoding="utf-8")
-
-
 class Task(SphinxDirective):
     """The line under an exercise: how hard, how long, and what it teaches."""
 
@@ -245,5 +235,4 @@ def setup(app):
     app.connect("html-page-context", rewrite_buttons, priority=900)
     app.connect("build-finished", write_first_page, priority=100)
     app.connect("build-finished", publish_readers_sources)
-    app.connect("build-finished", drop_icon_script, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

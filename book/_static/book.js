@@ -28,3 +28,9 @@ if (typeof Search !== "undefined") {
     undo = [];
   });
 }
+
+/* Opened as a file, a page may not read another one. The search then lists the pages and
+   leaves out their summaries, which it could only fail to fetch. */
+if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
+  DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+}
