@@ -225,7 +225,7 @@ def test_pages_with_more_than_one_thread_run_alone(tree: Path, monkeypatch):
     (tree / "_toc.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     running, beside = set(), {}
 
-    def run(node, cwd, timeout, allow_errors):
+    def run(node, cwd, timeout, allow_errors, **options):
         own = node.cells[-1].source.split("'")[1]
         running.add(own)
         time.sleep(0.2)

@@ -33,6 +33,7 @@ from tools.exercises import edition_text
 from tools.pages import MYST_EXTENSIONS, ROOT
 
 LIMIT = 300  # seconds for one cell, as in _config.yml
+QUIET = ["--log-level=ERROR"]  # kernels warn that they do not encrypt what they say
 SEVERAL_THREADS = re.compile(r"set_num_threads\((?!1\))")
 
 
@@ -79,7 +80,9 @@ def fill(root: Path, workers: int) -> list[str]:
     def run(path: Path) -> tuple[Path, ExecutionResult]:
         print(f"tools.execute: running {path.relative_to(root)}", flush=True)
         folder = str(path.parent)
-        return path, single_nb_execution(missing[path], folder, LIMIT, False)
+        return path, single_nb_execution(
+            missing[path], folder, LIMIT, False, extra_arguments=QUIET
+        )
 
     def keep(path: Path, result: ExecutionResult) -> None:
         if result.err is not None:
