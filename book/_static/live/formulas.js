@@ -33,7 +33,7 @@
 /** @type {Record<string, Architecture>} */
 export const ARCHITECTURES = {
   chapter: {
-    name: "TinyGPT, Chapter 2",
+    name: "TinyGPT, modern recipe",
     parts: "RMSNorm, QK-norm, SwiGLU, learned positions, no biases, tied head",
     tied: true,
     table: true,
@@ -222,7 +222,7 @@ export function complaint(sizes) {
 /** @type {Record<string, Preset>} */
 export const PRESETS = {
   ch02: {
-    name: "TinyGPT of Chapter 2",
+    name: "TinyGPT of the modern recipe",
     sizes: {
       architecture: "chapter",
       vocabulary: 512,

@@ -105,7 +105,7 @@ export class AttentionView {
       html(
         "p",
         { class: "live-key" },
-        "Point at a token, or use the arrow keys: " +
+        "Point at a token, tap it, or use the arrow keys: " +
           "it asks, and the bars show where it looks.",
       ),
       this.strip,

@@ -103,7 +103,7 @@ export const VIEWS = {
     presets: ["step5", "ch02", "gpt2", "gpt2xl", "gpt3", "llama2", "llama3"],
     links: [
       ["the theorem", "lecture5-architecture.html#l5-thm-count"],
-      ["Chapter 2’s count", "ch02-transformer.html#equation-eq-parameters"],
+      ["the Transformer’s count", "ch02-transformer.html#equation-eq-parameters"],
     ],
     draw(sizes) {
       const counted = parameters(sizes);
