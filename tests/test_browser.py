@@ -220,6 +220,18 @@ def test_a_marked_shape_is_copied_as_the_plain_comment(browser, address):
 
 
 @pytest.mark.parametrize("name", ["book/index", "chapters/step5-gpt"])
+def test_no_width_between_phone_and_desk_scrolls_sideways(browser, address, name):
+    """Tablets, and 1,280 pixels at twice the size."""
+    found = open_page(browser, address, f"{name}.html", "light")
+    widths = dict.fromkeys((576, 600, 640, 720, 767, 800, 960, 1100, 1200), 0)
+    for width in widths:
+        found.page.set_viewport_size({"width": width, "height": 450})
+        widths[width] = found.query("document.documentElement.scrollWidth")
+    assert {width: seen for width, seen in widths.items() if seen > width} == {}
+    found.page.context.close()
+
+
+@pytest.mark.parametrize("name", ["book/index", "chapters/step5-gpt"])
 def test_a_wide_screen_neither_stretches_the_text_nor_loses_it(browser, address, name):
     found = open_page(browser, address, f"{name}.html", "wide")
     assert found.query("document.documentElement.scrollWidth") <= 2560

@@ -7,6 +7,7 @@ import pytest
 import torch
 from chapter2 import small_model
 from live_page import browser, browser_or_skip, page, site  # noqa: F401
+from playwright import sync_api
 
 from tinygpt.gpt import GPT, component_counts
 from tinygpt.transformer import (
@@ -304,6 +305,8 @@ def test_bad_input_is_told_and_the_last_result_stays(browser, site):
     assert width.get_attribute("aria-invalid") == "true"
     assert row(opened, "all parameters") == "139,776"
     assert stale.count() == 1
+    spoken = opened.locator(".live-spoken")
+    sync_api.expect(spoken).to_have_text(told.text_content())
     width.fill("66")
     heads = opened.get_by_label("heads H")
     said = opened.locator(f"#{heads.get_attribute('aria-describedby')}")
@@ -314,6 +317,26 @@ def test_bad_input_is_told_and_the_last_result_stays(browser, site):
     heads.fill("3")
     assert said.text_content() == ""
     assert stale.count() == 0
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("live", "options", "bar"),
+    [
+        ("calculators", {"view": "parameters"}, ".calculators-share span"),
+        ("tokens", {"model": "ch02"}, ".tokens-bar span"),
+        ("generation", {"model": "ch02"}, ".bar .drawn"),
+        ("attention", {"model": "ch02"}, ".live-strip .bar"),
+    ],
+)
+def test_bars_are_seen_in_the_reader_s_own_colours(browser, site, live, options, bar):
+    opened = browser.new_page()
+    ground = "e => getComputedStyle(e).backgroundColor"
+    opened.goto(site.figure(live, **options))
+    opened.wait_for_selector('section[data-state="live"]')
+    own = opened.locator(bar).first.evaluate(ground)
+    opened.emulate_media(forced_colors="active")
+    assert opened.locator(bar).first.evaluate(ground) == own
     opened.close()
 
 

@@ -670,6 +670,54 @@ def test_before_training_the_guess_is_nearly_even(figure):
     assert highest() > 10
 
 
+def test_weights_that_come_late_do_not_overtake(browser, site):
+    """Other weights are chosen, and the first ones again before the others came."""
+    opened = browser.new_page(viewport={"width": 1000, "height": 900})
+    held = []
+
+    def hold(found) -> None:
+        held.append(found)
+
+    opened.context.route("**/ch02-start.safetensors", hold)
+    opened.goto(site.figure("generation", model="ch02"))
+    opened.wait_for_selector('section[data-state="live"]')
+    press(opened, "One token")
+    before = rows_of(opened)
+    chosen = opened.get_by_role("combobox")
+    with opened.expect_request("**/ch02-start.safetensors"):
+        chosen.select_option("before training")
+    chosen.select_option("after training")
+    spoken = opened.locator(".live-spoken")
+    sync_api.expect(spoken).to_contain_text("after training")
+    with opened.expect_response("**/ch02-start.safetensors"):
+        held[0].continue_()
+    press(opened, "Clear")
+    press(opened, "One token")
+    assert rows_of(opened) == before
+    opened.context.close()
+
+
+def test_weights_that_do_not_come_leave_the_others(browser, site):
+    opened = browser.new_page(viewport={"width": 1000, "height": 900})
+    opened.context.route("**/ch02-start.safetensors", lambda found: found.abort())
+    opened.goto(site.figure("generation", model="ch02"))
+    opened.wait_for_selector('section[data-state="live"]')
+    press(opened, "One token")
+    text, before = written(opened), rows_of(opened)
+    chosen = opened.get_by_role("combobox")
+    chosen.select_option("before training")
+    problem = opened.locator(".writing-problem")
+    sync_api.expect(problem).to_contain_text("are still those after training.")
+    assert chosen.input_value() == "ch02"
+    assert (written(opened), rows_of(opened)) == (text, before)
+    opened.context.unroute("**/ch02-start.safetensors")
+    chosen.select_option("before training")
+    spoken = opened.locator(".live-spoken")
+    sync_api.expect(spoken).to_contain_text("before training")
+    sync_api.expect(problem).to_have_text("")
+    opened.context.close()
+
+
 def test_a_prompt_that_cannot_be_read_is_told_in_words(figure):
     field = figure.get_by_label("Prompt", exact=True)
     problem = figure.locator(".writing-problem")

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from chapter2 import alice_tokenizer
 from live_page import browser, browser_or_skip, page, site  # noqa: F401
+from playwright import sync_api
 
 from tinygpt.bpe import FastBPE
 from tinygpt.chars import CharTokenizer
@@ -264,6 +265,31 @@ def test_a_token_is_looked_at_by_keyboard(playground):
         "b.getBoundingClientRect()).filter(r => r.width < 24 || r.height < 24).length"
     )
     assert small == 0
+
+
+def test_a_button_at_the_end_of_its_way_keeps_the_focus(playground):
+    back = playground.get_by_label("−1, one merge back")
+    back.focus()
+    for _ in range(20):
+        playground.keyboard.press("Enter")
+    assert state(playground)["step"] == ["the bytes, before the first of 16 merges"]
+    assert back.is_disabled()
+    playground.screenshot()  # what is drawn has its final focus
+    assert back.evaluate("e => e === document.activeElement")
+
+
+def test_one_region_speaks_once_the_typing_rests(playground):
+    """The step is written and not said a second time; a bad text is said."""
+    spoken = playground.locator(".live-spoken")
+    outputs = playground.locator("output")
+    assert outputs.evaluate_all("all => all.map(e => e.ariaLive)") == ["off"]
+    area = playground.get_by_label("Your text")
+    area.fill("x" * 601)
+    sync_api.expect(spoken).to_contain_text("the first 600 are cut into tokens here.")
+    area.evaluate(
+        "e => { e.value = 'ab\\ud83d'; e.dispatchEvent(new Event('input')); }"
+    )
+    sync_api.expect(spoken).to_contain_text("Character 2 is half of a two-part")
 
 
 def test_any_text_is_cut_and_a_bad_one_is_told(playground):

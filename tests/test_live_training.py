@@ -185,12 +185,14 @@ def test_it_can_be_used_by_keyboard_alone(figure):
     keys.press("Home")
     assert shown(figure) == expected(0)
     names = []
-    for _ in range(2):  # "Earlier" is disabled at the start and passed by
+    for _ in range(3):  # "Earlier" is off at the start and says so
         keys.press("Tab")
         names.append(figure.evaluate("document.activeElement.textContent"))
-    assert [name.strip(" ▶") for name in names] == ["Play", "Later"]
+    assert [name.strip(" ◀▶") for name in names] == ["Earlier", "Play", "Later"]
+    assert figure.get_by_role("button", name="Earlier").is_disabled()
     keys.press("Enter")
     assert shown(figure) == expected(1)
+    assert figure.get_by_role("button", name="Earlier").is_enabled()
     assert (
         figure.locator("[role=status]").first.inner_text() == (expected(1)["valuetext"])
     )
@@ -200,6 +202,17 @@ def test_it_can_be_used_by_keyboard_alone(figure):
     keys.press("Enter")
     figure.wait_for_selector(".live-attention")
     assert figure.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+def test_a_button_at_the_end_of_its_way_keeps_the_focus(figure):
+    later = figure.get_by_role("button", name="Later")
+    later.focus()
+    for _ in range(len(EVALUATIONS) + 2):
+        figure.keyboard.press("Enter")
+    assert shown(figure) == expected(10)
+    assert later.is_disabled()
+    figure.screenshot()  # what is drawn has its final focus
+    assert later.evaluate("e => e === document.activeElement")
 
 
 def test_a_click_on_the_curve_goes_there(figure):

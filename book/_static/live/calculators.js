@@ -8,6 +8,9 @@ import { ARCHITECTURES, PRESETS, complaint } from "./formulas.js";
 import { grouped, readNumber } from "./numbers.js";
 import { SIZES, VIEWS } from "./views.js";
 
+/** What has changed is said when the typing has paused this long, in milliseconds. */
+const PAUSE = 700;
+
 /** A labelled text field, with its message, and a slider if it wants one. */
 function field(name, wanted, changed) {
   const [id, error] = [freshId(), freshId()];
@@ -54,6 +57,8 @@ function field(name, wanted, changed) {
       if (message) input.setAttribute("aria-invalid", "true");
       else input.removeAttribute("aria-invalid");
     },
+    /** What is wrong, or nothing. */
+    wrong: () => problem.textContent,
     /** The value, or null after having said why there is none. */
     read() {
       const found = readNumber(input.value, wanted);
@@ -146,6 +151,12 @@ export function mount(panel, { title, view, model }) {
     return whole ? Object.fromEntries(values) : null;
   }
 
+  /** All that is wrong, in one go. */
+  function complaints() {
+    const told = [...Object.values(given), ...Object.values(asked)];
+    return told.map((one) => one.wrong()).filter(Boolean).join(" ");
+  }
+
   /** Calculate and show, or keep the last result, faded, beside what is wrong. */
   function draw() {
     const built = architecture.select.value;
@@ -162,10 +173,13 @@ export function mount(panel, { title, view, model }) {
     const stale = !whole || !rest || Boolean(wrong);
     output.classList.toggle("calculators-stale", stale);
     clearTimeout(timer);
-    if (stale) return;
+    if (stale) {
+      timer = setTimeout(() => (said.textContent = complaints()), PAUSE);
+      return;
+    }
     const { summary, nodes } = wanted.draw(whole, rest);
     output.replaceChildren(...nodes);
-    timer = setTimeout(() => (said.textContent = summary), 700);
+    timer = setTimeout(() => (said.textContent = summary), PAUSE);
   }
 
   const links = wanted.links.flatMap(([text, address], i) => [

@@ -67,7 +67,7 @@ export function outlook(logits, settings) {
 function slider(text, range, say, changed) {
   const id = freshId();
   const input = html("input", { type: "range", id, ...range });
-  const shown = html("output", { for: id });
+  const shown = html("output", { for: id, "aria-live": "off" }); // the slider says it
   const show = () => {
     shown.textContent = say(Number(input.value));
     input.setAttribute("aria-valuetext", shown.textContent);
@@ -360,10 +360,26 @@ export async function mount(panel, { title, base, model: name }) {
     });
   }
 
+  let loaded = name; // whose weights the worker has
+  let changes = 0; // so that a change that was overtaken can see it
+
+  /** Take other weights, once they are here; if they do not come, keep these. */
   async function changeWeights() {
+    const mine = ++changes;
+    const wanted = weights.value;
     await stop();
     await attempt(async () => {
-      await remote.ask("load", { base, name: weights.value });
+      try {
+        await remote.ask("load", { base, name: wanted });
+      } catch (error) {
+        if (mine !== changes) return;
+        weights.value = loaded;
+        const still = `The weights are still those ${weights.selectedOptions[0].text}`;
+        throw new Error(`${error.message}. ${still}`);
+      }
+      if (mine !== changes) return;
+      loaded = wanted;
+      await stop(); // what was begun with the old weights meanwhile
       written = [];
       finished = false;
       drawText();

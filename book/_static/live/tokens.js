@@ -201,7 +201,7 @@ export async function mount(panel, { title, base, model = "ch02" }) {
     "aria-label": "merges replayed",
     oninput: () => show(Number(slider.value)),
   });
-  const words = html("output", { class: "tokens-step" });
+  const words = html("output", { class: "tokens-step", "aria-live": "off" }); // see say
   const button = (name, to, label) =>
     html(
       "button",
@@ -221,7 +221,8 @@ export async function mount(panel, { title, base, model = "ch02" }) {
   function say() {
     clearTimeout(timer);
     const tokens = count(steps[place].ids.length, "token");
-    said.textContent = `${words.textContent}; ${tokens}`;
+    const all = [problem.textContent, `${words.textContent}; ${tokens}`];
+    said.textContent = all.filter(Boolean).join(" ");
   }
 
   /** Put an example into the field. */
@@ -243,6 +244,8 @@ export async function mount(panel, { title, base, model = "ch02" }) {
         `Character ${where} is half of a two-part character, a lone surrogate. ` +
         "UTF-8 has no bytes for it.";
       area.setAttribute("aria-invalid", "true");
+      clearTimeout(timer);
+      timer = setTimeout(() => (said.textContent = problem.textContent), PAUSE);
       return;
     }
     if (characters.length > LONGEST) {
@@ -300,7 +303,9 @@ export async function mount(panel, { title, base, model = "ch02" }) {
     slider.setAttribute("aria-valuetext", did);
     slider.disabled = steps.length < 2;
     buttons.forEach((one, i) => {
-      one.disabled = i < 2 ? place === 0 : place === steps.length - 1;
+      // A button that is switched off would lose the focus.
+      const end = i < 2 ? place === 0 : place === steps.length - 1;
+      one.setAttribute("aria-disabled", end);
     });
     row.replaceChildren(chips(tokenizer, steps[place], choose));
     const all = [...row.querySelectorAll("button")];

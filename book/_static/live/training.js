@@ -204,7 +204,7 @@ export async function mount(panel, { title, base }) {
 
   const id = freshId();
   const slider = html("input", { type: "range", id, min: 0, max: last, step: 1 });
-  const shown = html("output", { for: id });
+  const shown = html("output", { for: id, "aria-live": "off" }); // the slider says it
   const status = spoken();
   const numbers = readings(["training loss", "held-out loss", "gap", "held out, bits"]);
   const written = html("p", { class: "live-sample-name" });
@@ -237,8 +237,8 @@ export async function mount(panel, { title, base }) {
     written.textContent = `What it wrote at ${stepName(moment.step)}`;
     sample.textContent = moment.sample;
     sample.scrollTop = 0;
-    back.disabled = index === 0;
-    forward.disabled = index === last;
+    back.setAttribute("aria-disabled", index === 0); // and keeps the focus
+    forward.setAttribute("aria-disabled", index === last);
     chart.mark(moment);
     attention.show(moment);
   }

@@ -16,6 +16,7 @@ import { Reader, write } from "./writing.js";
 const SLICE = 16;
 
 let reader = null;
+let loads = 0; // how many were asked for: an early one may arrive late
 let writing = null; // the call that may go on
 
 /** Let waiting messages in. A timer would do, but waits up to four milliseconds. */
@@ -32,8 +33,9 @@ function breathe() {
 
 const TASKS = {
   async load({ base, name }) {
+    const mine = ++loads;
     const { config, model, described } = await loadModel(base, name);
-    reader = new Reader(model);
+    if (mine === loads) reader = new Reader(model);
     return { config, described };
   },
 
