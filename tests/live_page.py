@@ -66,6 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     static = ROOT / "book" / "_static"
     shutil.copytree(static / "live", folder / "live")
     shutil.copy(static / "book.css", folder)
+    shutil.copytree(static / "fonts", folder / "fonts")
     data = folder / "live" / "data"
     data.mkdir(exist_ok=True)
     for writer in writers():
