@@ -8,11 +8,10 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-import yaml
 from playwright import sync_api
 
 from tools import book
-from tools.pages import ROOT
+from tools.pages import ROOT, pages_in_order
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve, settle
 
 BROWSER = find_browser()
@@ -28,7 +27,7 @@ WIDE = {"viewport": {"width": 2560, "height": 1300}, "color_scheme": "light"}
 
 
 def need_a_browser() -> None:
-    """Skip a test file where there is no browser; fail where there must be one."""
+    """Skip a file or a test where there is no browser; fail where there must be one."""
     if BROWSER is None:
         if os.environ.get("TINYGPT_REQUIRE_BROWSER"):
             message = f"browser tests are required here: {NO_BROWSER}"
@@ -36,14 +35,7 @@ def need_a_browser() -> None:
         pytest.skip(f"browser tests skipped: {NO_BROWSER}", allow_module_level=True)
 
 
-def toc_pages() -> list[str]:
-    """The pages of the book in the order of its contents."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [page for part in toc["parts"] for page in part["chapters"]]
-    return [toc["root"], *(page["file"] for page in chapters)]
-
-
-PAGES = toc_pages()
+PAGES = pages_in_order()
 CHAPTERS = [page for page in PAGES if page.startswith("chapters/")]
 
 
@@ -79,6 +71,8 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """One browser for a test file."""
+    need_a_browser()
     with sync_api.sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=BROWSER, args=LAUNCH_ARGS)
         yield running

@@ -1,19 +1,18 @@
-"""What the tests of the live figures share: a browser, and a small site of modules.
+"""What the tests of the live figures share: a small site of modules, and its pages.
 
 The site is a folder with the modules of ``book/_static/live``, the data that the
 writers of ``tools/`` make for them, and pages of a few lines. A test file imports the
 fixtures:
 
-    from live_page import browser, page, site  # noqa: F401
+    from browsing import browser  # noqa: F401
+    from live_page import page, site  # noqa: F401
 
 ``page`` stands on a blank page of the site, where ``import("/live/NAME.js")`` works.
 """
 
 import html
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,35 +21,12 @@ from playwright import sync_api
 from tinygpt_live import writers
 
 from tools.pages import ROOT
-from tools.screenshots import LAUNCH_ARGS, find_browser, serve
+from tools.screenshots import serve
 
 BLANK = (
     '<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">'
     '<title>Blank</title><link rel="icon" href="data:,">'
 )
-
-
-def browser_or_skip() -> str:
-    """The path of a browser; without one the test file that asks is skipped."""
-    found = find_browser()
-    if found is None:
-        missing = (
-            "no Chromium or Chrome found (install chromium, or set CHROME to its path)"
-        )
-        if os.environ.get("TINYGPT_REQUIRE_BROWSER"):
-            pytest.fail(f"browser tests are required here: {missing}", pytrace=False)
-        pytest.skip(f"browser tests skipped: {missing}", allow_module_level=True)
-    return found
-
-
-@contextmanager
-def chromium() -> Iterator[sync_api.Browser]:
-    """A running browser."""
-    with sync_api.sync_playwright() as playwright:
-        path = browser_or_skip()
-        running = playwright.chromium.launch(executable_path=path, args=LAUNCH_ARGS)
-        yield running
-        running.close()
 
 
 @dataclass(frozen=True)
@@ -97,13 +73,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         writer.write(ROOT, data)
     with serve(folder) as address:
         yield Site(folder, address)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    """One browser for a test file."""
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

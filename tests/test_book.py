@@ -13,15 +13,9 @@ from jupyter_cache import get_cache
 from jupyter_cache.executors.utils import ExecutionResult
 
 from tools import book, execute
-from tools.pages import MYST_EXTENSIONS, ROOT, read_pages, read_site
+from tools.pages import MYST_EXTENSIONS, ROOT, pages_in_order, read_pages, read_site
 
 # ---- the sources ---------------------------------------------------------------------
-
-
-def toc_pages(root: Path = ROOT) -> list[str]:
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [page for part in toc["parts"] for page in part["chapters"]]
-    return [toc["root"], *(page["file"] for page in chapters)]
 
 
 def config() -> dict:
@@ -29,7 +23,7 @@ def config() -> dict:
 
 
 def test_every_page_of_the_contents_exists_once():
-    pages = toc_pages()
+    pages = pages_in_order()
     assert len(pages) == len(set(pages))
     missing = [page for page in pages if not (ROOT / f"{page}.md").is_file()]
     assert missing == []
@@ -37,7 +31,7 @@ def test_every_page_of_the_contents_exists_once():
 
 def test_every_chapter_is_in_the_contents():
     stems = {page.stem for page in read_pages()}
-    listed = {p.removeprefix("chapters/") for p in toc_pages() if "chapters/" in p}
+    listed = {p.removeprefix("chapters/") for p in pages_in_order() if "chapters/" in p}
     assert listed == stems
 
 
@@ -481,11 +475,11 @@ def test_only_pages_of_the_contents_are_published(html: Path):
         for folder in ("book", "chapters")
         for path in (html / folder).rglob("*.html")
     }
-    assert found == set(toc_pages())
+    assert found == set(pages_in_order())
 
 
 def test_each_chapter_offers_the_notebook_of_the_repository(html: Path):
-    for name in toc_pages():
+    for name in pages_in_order():
         if name.startswith("chapters/"):
             stem = name.removeprefix("chapters/")
             copy = html / "notebooks" / f"{stem}.ipynb"

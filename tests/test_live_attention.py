@@ -8,7 +8,8 @@ from itertools import product
 
 import pytest
 import torch
-from live_page import browser, page, site  # noqa: F401
+from browsing import browser  # noqa: F401
+from live_page import page, site  # noqa: F401
 from safetensors.torch import load_file
 
 from tinygpt.chars import CharTokenizer

@@ -5,8 +5,9 @@ import re
 
 import pytest
 import torch
+from browsing import browser, need_a_browser  # noqa: F401
 from chapter2 import small_model
-from live_page import browser, browser_or_skip, page, site  # noqa: F401
+from live_page import page, site  # noqa: F401
 from playwright import sync_api
 
 from tinygpt.gpt import GPT, component_counts
@@ -18,7 +19,7 @@ from tinygpt.transformer import (
 )
 from tools.pages import ROOT
 
-browser_or_skip()
+need_a_browser()
 
 # Parameters, as the authors of these models or their released weights have them.
 KNOWN = {

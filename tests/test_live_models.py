@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import torch
-from live_page import browser, browser_or_skip, page, site  # noqa: F401
+from browsing import browser, need_a_browser  # noqa: F401
+from live_page import page, site  # noqa: F401
 from playwright import sync_api
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import load_file
@@ -30,7 +31,7 @@ from tools import live_models
 from tools.pages import ROOT
 from tools.reference import SIZES
 
-browser_or_skip()
+need_a_browser()
 
 REFERENCE = ROOT / "data" / "reference"
 KINDS = ("ch02", "step6")

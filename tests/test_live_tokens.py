@@ -7,8 +7,9 @@ import unicodedata
 from xml.etree import ElementTree
 
 import pytest
+from browsing import browser, need_a_browser  # noqa: F401
 from chapter2 import alice_tokenizer
-from live_page import browser, browser_or_skip, page, site  # noqa: F401
+from live_page import page, site  # noqa: F401
 from playwright import sync_api
 
 from tinygpt.bpe import FastBPE
@@ -16,7 +17,7 @@ from tinygpt.chars import CharTokenizer
 from tools import live_tokens
 from tools.pages import ROOT
 
-browser_or_skip()
+need_a_browser()
 
 SENTENCE = "Alice waited by the rabbit-hole 🐇"
 CORNERS = ["", " ", "\n\n", "\t", "\x00", "\ufeff", "\ufeff\ufeffa", "é", "e\u0301"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from live_page import browser, site  # noqa: F401
+from browsing import browser  # noqa: F401
+from live_page import site  # noqa: F401
 from safetensors.torch import load as load_tensors
 from tinygpt_live import WRITERS
 

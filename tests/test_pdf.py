@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from browsing import need_a_browser
 from bs4 import BeautifulSoup
 from pypdf import PdfReader, PdfWriter
 
 from tools import book, pdf
-from tools.bind import anchor_of, bind, pages_in_order
-from tools.pages import ROOT, PageError, read_site
-from tools.screenshots import find_browser
+from tools.bind import anchor_of, bind
+from tools.pages import ROOT, PageError, pages_in_order, read_site
 
 # A page of each kind: what the whole book has in it, at a tenth of its length.
 PARTS = [
@@ -40,8 +40,7 @@ def page(bound) -> BeautifulSoup:
 
 @pytest.fixture(scope="module")
 def printed(bound, folder: Path) -> PdfReader:
-    if find_browser() is None:
-        pytest.skip("no Chromium or Chrome found")
+    need_a_browser()
     content = pdf.finish(pdf.print_book(bound, folder), bound, ROOT)
     return PdfReader(io.BytesIO(content))
 
@@ -53,7 +52,7 @@ def sheets(printed: PdfReader) -> list[str]:
 
 
 def test_the_parts_name_every_page_of_the_book_once():
-    names = [page for _, pages in pages_in_order(ROOT) for page in pages]
+    names = pages_in_order()
     chapters = sorted((ROOT / "chapters").glob("*.md"))
     assert len(names) == len(set(names))
     assert {f"chapters/{path.stem}" for path in chapters} <= set(names)

@@ -364,6 +364,7 @@ def built(tree: Path) -> Path:
         "data/corpus.txt",
         "_config.yml",
         "_toc.yml",
+        "CHANGELOG.md",
     ]
     for name in sources:
         write(tree / name, "")
@@ -375,7 +376,7 @@ def built(tree: Path) -> Path:
         "export": "chapters/one.md chapters/two.md tinygpt/__init__.py tinygpt/one.py",
         "notebooks": "chapters/one.md chapters/two.md notebooks/one.ipynb",
         "book": "chapters/one.md chapters/two.md book/index.md book/_static/book.css "
-        "notebooks/one.ipynb _config.yml _toc.yml",
+        "notebooks/one.ipynb _config.yml _toc.yml CHANGELOG.md",
     }
     for order, (name, files) in enumerate(stamps.items()):
         stamp = write(tree / "_build/stamps" / name, "\n".join(files.split()) + "\n")
@@ -417,6 +418,7 @@ def test_nothing_changed_means_nothing_to_do(built: Path, target: str):
         ("chapters/one.md", "notebooks", ["export", "notebooks"]),
         ("book/_static/book.css", "book", ["book"]),
         ("_toc.yml", "book", ["book"]),
+        ("CHANGELOG.md", "book", ["book"]),
         ("tools/book.py", "book", ["book"]),
         ("tinygpt/one.py", "book", ["export", "book"]),
         ("data/corpus.txt", "book", ["data", "book"]),
@@ -508,6 +510,7 @@ def bare(tree: Path) -> Path:
     for name in ("make", "git", "apt-get"):
         script(programs / name, f'echo "{name} $*"')
     script(programs / "bwrap", 'exec 1>&2; echo "isolated: $*"')
+    script(programs / "java", "exit 0")
     (programs / "python3.11").symlink_to(sys.executable)
     return tree
 
@@ -547,6 +550,17 @@ def test_the_proof_installs_a_missing_browser(bare: Path):
         "Installing: chromium fonts-liberation",
         *PROOF,
     ]
+
+
+def test_the_proof_demands_the_html_checker_s_java_where_it_can_be_had(bare: Path):
+    programs = bare.parent / "programs"
+    script(programs / "chromium", "exit 0")
+    script(programs / "make", 'echo "$1 ${TINYGPT_REQUIRE_JAVA:-no}"')
+    assert prove(bare).stdout.splitlines()[-1] == "test 1"
+    (programs / "java").unlink()
+    lines = prove(bare).stdout.splitlines()
+    assert lines[0] == "Installing: default-jre-headless"
+    assert lines[-1] == "test no"  # this machine's apt-get only tells of calls
 
 
 @pytest.mark.parametrize("isolates", [True, False])

@@ -1,14 +1,14 @@
 """The lecture slides: what stands on them, and that they need nothing from outside."""
 
-import os
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
+from browsing import BROWSER, need_a_browser
 
 from tools.pages import ROOT
-from tools.screenshots import LAUNCH_ARGS, find_browser
+from tools.screenshots import LAUNCH_ARGS
 from tools.slides import Deck, main, sentences, slide_notebook
 
 LECTURE = "lecture4-attention"
@@ -108,17 +108,14 @@ def test_a_page_without_a_notebook_is_named(capsys, tmp_path: Path):
 @pytest.fixture(scope="module")
 def slides(tmp_path_factory):
     """An open lecture, from the disk, and all that went wrong while it was shown."""
-    if (browser := find_browser()) is None:
-        if os.environ.get("TINYGPT_REQUIRE_BROWSER"):
-            pytest.fail("browser tests are required here, and there is none")
-        pytest.skip("no Chromium or Chrome found")
+    need_a_browser()
     from playwright.sync_api import sync_playwright
 
     folder = tmp_path_factory.mktemp("slides")
     assert main([LECTURE, "--out", str(folder)]) == 0
     wrong: list[str] = []
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=browser, args=LAUNCH_ARGS)
+        running = playwright.chromium.launch(executable_path=BROWSER, args=LAUNCH_ARGS)
         page = running.new_page(viewport={"width": 1280, "height": 800})
 
         def route(found) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-import yaml
 from bs4 import BeautifulSoup, Tag
 
 from tools.pages import PageError, Site
@@ -47,15 +46,6 @@ class BoundBook:
 
     html: str
     parts: list[Heading]
-
-
-def pages_in_order(root: Path) -> list[tuple[str, list[str]]]:
-    """The parts of the table of contents with the names of their pages."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [("", [toc["root"]])]
-    for part in toc["parts"]:
-        parts.append((part["caption"], [page["file"] for page in part["chapters"]]))
-    return parts
 
 
 def anchor_of(page: str, fragment: str = "") -> str:

@@ -39,6 +39,7 @@ SOURCES = (
     *("book", "chapters", "notebooks"),
     *("tools/book.py", "tools/exercises.py", "tools/pages.py"),
     *("tools/live_models.py", "tools/live_run.py", "tools/live_tokens.py"),
+    "tools/reference.py",
 )
 
 

@@ -20,7 +20,6 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
@@ -30,7 +29,7 @@ from nbformat import NotebookNode
 
 from tools.book import cache_folder
 from tools.exercises import edition_text
-from tools.pages import MYST_EXTENSIONS, ROOT
+from tools.pages import MYST_EXTENSIONS, ROOT, pages_in_order
 
 LIMIT = 300  # seconds for one cell, as in _config.yml
 QUIET = ["--log-level=ERROR"]  # kernels warn that they do not encrypt what they say
@@ -46,9 +45,7 @@ def cores() -> int:
 
 def pages_with_code(root: Path) -> list[Path]:
     """The sources in the table of contents that have cells."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    names = [page["file"] for part in toc["parts"] for page in part["chapters"]]
-    paths = [root / f"{name}.md" for name in names]
+    paths = [root / f"{name}.md" for name in pages_in_order(root)]
     return [path for path in paths if "{code-cell}" in path.read_text(encoding="utf-8")]
 
 

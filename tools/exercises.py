@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
-from tools.pages import ROOT, Page, PageError, read_page, uses
+from tools.pages import ROOT, Page, PageError, pages_in_order, read_page, uses
 
 TAG = "exercise-"
 STAGES = ("setup", "stub", "check", "solution", "hidden")
@@ -371,10 +371,8 @@ def all_exercises(root: Path = ROOT, whole: bool = True) -> list[Exercise]:
     Raises:
         PageError: an exercise lacks a part, or two have one id.
     """
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    files = [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
     found: list[Exercise] = []
-    for file in files:
+    for file in pages_in_order(root):
         if file.startswith("chapters/"):
             found += read_exercises(read_page(root / f"{file}.md"), whole)
     seen: dict[str, Exercise] = {}

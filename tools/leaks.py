@@ -69,6 +69,15 @@ def plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).lower()
 
 
+# What every edition hands out besides its pages. The logs of long runs are among it: a
+# page reads them under an address that it states.
+SHOWN = (
+    ("tinygpt", "*.py"),
+    ("book", "*.md"),
+    ("book/_static/live", "*.js"),
+    ("tools", "*.py"),
+    ("data", "*.json"),
+)
 FINGERPRINT = re.compile(r'"[0-9a-f]{64}",?')
 
 
@@ -113,7 +122,7 @@ def shown_text(root: Path, edition: str) -> str:
         for cell in _cells(root / "notebooks" / f"{path.stem}.ipynb"):
             if not set(cell.metadata.get("tags", [])) & _tags(edition):
                 parts += _printed(cell)
-    for folder, ending in (("tinygpt", "*.py"), ("book", "*.md"), ("tools", "*.py")):
+    for folder, ending in SHOWN:
         for path in sorted((root / folder).rglob(ending)):
             parts.append(path.read_text(encoding="utf-8"))
     return "\n".join(plain(part) for part in parts)

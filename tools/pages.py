@@ -157,6 +157,24 @@ def read_pages(root: Path = ROOT) -> list[Page]:
     return [read_page(path) for path in sorted((root / "chapters").glob("*.md"))]
 
 
+def contents(root: Path = ROOT) -> list[tuple[str, list[str]]]:
+    """The parts of ``_toc.yml`` with the names of their pages, in order.
+
+    The first part is the first page alone, and has no caption.
+    """
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [
+        (part.get("caption", ""), [page["file"] for page in part["chapters"]])
+        for part in toc["parts"]
+    ]
+    return [("", [toc["root"]]), *parts]
+
+
+def pages_in_order(root: Path = ROOT) -> list[str]:
+    """The names of the pages, such as ``chapters/setup``, as ``_toc.yml`` has them."""
+    return [page for _, pages in contents(root) for page in pages]
+
+
 @dataclass(frozen=True)
 class Use:
     """One ``from tinygpt.x import a, b  # @use`` statement."""

@@ -22,8 +22,8 @@ import yaml
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import Fit, IndirectObject
 
-from tools.bind import BoundBook, Heading, bind, pages_in_order
-from tools.pages import ROOT, PageError, read_site
+from tools.bind import BoundBook, Heading, bind
+from tools.pages import ROOT, PageError, contents, read_site
 from tools.screenshots import LAUNCH_ARGS, find_browser, serve
 
 PRINTED = "tinygpt.pdf"
@@ -163,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
         print("tools.pdf: no Chromium or Chrome found; set CHROME to its path")
         return 1
     try:
-        book = bind(pages_in_order(root), read_site(root), folder, title_page(root))
+        book = bind(contents(root), read_site(root), folder, title_page(root))
         content = finish(print_book(book, folder), book, root)
         announce(folder, content)
     except PageError as error:

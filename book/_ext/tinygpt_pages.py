@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from myst_nb.sphinx_ import NbMetadataCollector
@@ -27,7 +26,7 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from tools.pages import PageError, front_matter, read_site
+from tools.pages import PageError, contents, front_matter, pages_in_order, read_site
 
 WORDS_A_MINUTE = 200
 # Nothing in these is read as running text: code, formulas, and what is folded away.
@@ -87,16 +86,6 @@ def running(runtime: float | None, minutes: int | None) -> str:
 # ---- the sentences -------------------------------------------------------------------
 
 
-def contents(root: Path) -> list[tuple[str, list[str]]]:
-    """The titles of the book's parts, with their pages; the first page has none."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [
-        (part.get("caption", ""), [page["file"] for page in part["chapters"]])
-        for part in toc["parts"]
-    ]
-    return [("", [toc["root"]]), *parts]
-
-
 def sentence(root: Path, page: str) -> str:
     """What a page builds, in the one sentence of its front matter.
 
@@ -120,7 +109,7 @@ def sentence(root: Path, page: str) -> str:
 
 def sentences(root: Path) -> dict[str, str]:
     """The sentence of each page of the contents, in their order."""
-    return {page: sentence(root, page) for _, part in contents(root) for page in part}
+    return {page: sentence(root, page) for page in pages_in_order(root)}
 
 
 def read_sentences(app) -> None:
