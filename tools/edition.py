@@ -117,12 +117,13 @@ def take_over_outputs(root: Path, place: Path) -> None:
         full = nbformat.read(executed, as_version=4)
         text = path.read_text(encoding="utf-8")
         try:
-            data = printed.match_cache_notebook(full).data
+            record = printed.match_cache_notebook(full)
             node = with_outputs(read_myst_markdown_notebook(text, config), full)
-            node.metadata.language_info = full.metadata.language_info
-        except (AttributeError, KeyError, PageError):
+        except (KeyError, PageError):
             continue
-        bundle = CacheBundleIn(node, str(path), data=data)
+        run = printed.get_cache_bundle(record.pk).nb
+        node.metadata.language_info = run.metadata.language_info
+        bundle = CacheBundleIn(node, str(path), data=record.data)
         kept.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
