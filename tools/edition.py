@@ -24,16 +24,15 @@ from collections import defaultdict
 import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
-from myst_nb.core.read import read_myst_markdown_notebook
-from myst_parser.config.main import MdParserConfig
 from nbformat import NotebookNode
 
 from tools.book import SEEN_BY_CELLS, cache_folder
 from tools.book import build as build_book
+from tools.execute import as_read
 from tools.exercises import edition_text
 from tools.leaks import leaks, readable, secrets
 from tools.notebooks import built_notebooks, findings, serialise
-from tools.pages import MYST_EXTENSIONS, ROOT, PageError
+from tools.pages import ROOT, PageError
 
 EDITIONS = ("student",)
 COPIED = ("_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock")
@@ -103,25 +102,17 @@ def write_notebooks(root: Path, place: Path) -> None:
 
 def take_over_outputs(root: Path, place: Path) -> None:
     """Put what the full book printed into the edition's cache, page by page."""
-    printed, kept = (
-        get_cache(str(cache_folder(root))),
-        get_cache(str(cache_folder(place))),
-    )
-    config = MdParserConfig(enable_extensions=set(MYST_EXTENSIONS))
+    printed = get_cache(str(cache_folder(root)))
+    kept = get_cache(str(cache_folder(place)))
     for path in sorted((place / "chapters").glob("*.md")):
-        executed = (
-            root / "_build" / "jupyter_execute" / "chapters" / f"{path.stem}.ipynb"
-        )
-        if not executed.is_file():
-            continue  # then the edition's build runs the page itself
-        full = nbformat.read(executed, as_version=4)
-        text = path.read_text(encoding="utf-8")
         try:
-            record = printed.match_cache_notebook(full)
-            node = with_outputs(read_myst_markdown_notebook(text, config), full)
+            record = printed.match_cache_notebook(
+                as_read(root / "chapters" / path.name)
+            )
+            run = printed.get_cache_bundle(record.pk).nb
+            node = with_outputs(as_read(path), run)
         except (KeyError, PageError):
-            continue
-        run = printed.get_cache_bundle(record.pk).nb
+            continue  # then the edition's build runs the page itself
         node.metadata.language_info = run.metadata.language_info
         bundle = CacheBundleIn(node, str(path), data=record.data)
         kept.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -49,7 +49,7 @@ def pages_with_code(root: Path) -> list[Path]:
     return [path for path in paths if "{code-cell}" in path.read_text(encoding="utf-8")]
 
 
-def notebook(path: Path) -> NotebookNode:
+def as_read(path: Path) -> NotebookNode:
     """A page's cells, as the build reads them."""
     text = path.read_text(encoding="utf-8")
     if path.parent.name == "chapters":
@@ -63,7 +63,7 @@ def fill(root: Path, workers: int) -> list[str]:
     cache = get_cache(str(cache_folder(root)))
     missing = {}
     for path in pages_with_code(root):
-        node = notebook(path)
+        node = as_read(path)
         try:
             cache.match_cache_notebook(node)
         except KeyError:
