@@ -329,3 +329,13 @@ def test_the_line_below_the_title_stands_in_the_article(site):
     for page in ("book/index", "chapters/setup", "book/glossary"):
         (around,) = Nesting(site[page], "tg-facts").found
         assert "article" in around
+
+
+def test_the_picture_of_a_figure_opens_alone(site):
+    for page, text in site.items():
+        shown = re.findall(
+            r'<figure[^>]*>\s*(?:<a [^>]*>)?<img [^>]*src="([^"]+)"', text
+        )
+        opened = re.findall(r'<a class="tg-picture" href="([^"]+)"><img ', text)
+        assert opened == shown, page
+    assert site["chapters/step5-gpt"].count("tg-picture") == 3

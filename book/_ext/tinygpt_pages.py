@@ -271,9 +271,20 @@ def dress(app, pagename, templatename, context, doctree) -> None:
     context["body"] = body.replace("</h1>", f"</h1>{line}", 1)
 
 
+FIGURE = re.compile(r'(<figure[^>]*>\s*)(<img [^>]*?src="([^"]+)"[^>]*>)')
+
+
+def open_pictures(app, pagename, templatename, context, doctree) -> None:
+    """Let a tap on a figure open its picture alone, where a phone can enlarge it."""
+    if body := context.get("body"):
+        link = r'\1<a class="tg-picture" href="\3">\2</a>'
+        context["body"] = FIGURE.sub(link, body)
+
+
 def setup(app):
     app.add_directive("part-pages", PartPages)
     app.add_directive("cover", Cover)
     app.connect("builder-inited", read_sentences)
+    app.connect("html-page-context", open_pictures)
     app.connect("html-page-context", dress)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
