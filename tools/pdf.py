@@ -17,6 +17,7 @@ import argparse
 import io
 import re
 import tomllib
+from typing import Any
 
 import yaml
 from pypdf import PdfReader, PdfWriter
@@ -24,7 +25,7 @@ from pypdf.generic import Fit, IndirectObject
 
 from tools.bind import BoundBook, Heading, bind
 from tools.pages import ROOT, PageError, contents, read_site
-from tools.screenshots import LAUNCH_ARGS, find_browser, serve
+from tools.screenshots import LAUNCH_ARGS, find_browser, serve, settle
 
 PRINTED = "tinygpt.pdf"
 ADDRESS = "book-as-one-page.html"
@@ -41,9 +42,14 @@ FILL_IN = """pages => {
 }"""
 
 
+def read_settings(root: Path) -> dict[str, Any]:
+    """The book's title, author and the rest of ``_config.yml``."""
+    return yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+
+
 def title_page(root: Path) -> str:
     """What stands on the first page: title, what it is, version, where it lives."""
-    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    settings = read_settings(root)
     with (root / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     site = read_site(root)
@@ -72,8 +78,7 @@ def print_book(book: BoundBook, folder: Path) -> bytes:
             lambda route: route.fulfill(body=book.html, content_type="text/html"),
         )
         page.goto(address + ADDRESS)
-        page.wait_for_load_state("networkidle")
-        page.evaluate("window.MathJax?.startup?.promise")
+        settle(page)
         page.evaluate("document.fonts.ready")
         written, typeset = page.evaluate(FORMULAS)
         if written != typeset:
@@ -123,7 +128,7 @@ def finish(printed: bytes, book: BoundBook, root: Path) -> bytes:
         add(part, None)
     if missing:
         raise PageError(f"not in the printed book: {'; '.join(missing[:5])}")
-    settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    settings = read_settings(root)
     said = dict(writer.metadata or {}) | {
         "/Title": settings["title"],
         "/Author": settings["author"],
