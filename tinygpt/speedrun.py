@@ -1,0 +1,516 @@
+# Generated from chapters/step9-speedrun.md by `make export`.
+# Change the page, not this file.
+"""Step 9: the speed run.
+
+The saved code of https://example.org/tinygpt/chapters/step9-speedrun.html
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tinygpt.gpt import GPT, check_sizes, continue_ids
+from tinygpt.training import TrainConfig, get_batch, learning_rate, whole_text_loss
+
+__all__ = [
+    "INGREDIENTS",
+    "QUINTIC",
+    "REACH",
+    "FastBlock",
+    "FastGPT",
+    "Muon",
+    "SpeedConfig",
+    "computes_bfloat16",
+    "newton_schulz",
+    "optimizers",
+    "rate_factor",
+    "rotary_table",
+    "rotate",
+    "shift_mix",
+    "speed_run",
+    "uses_bfloat16",
+]
+
+
+@dataclass(frozen=True)
+class SpeedConfig:
+    """The recipe of the speed run; each switch takes one ingredient away.
+
+    Switches:
+        muon: orthogonal updates for the matrices of the blocks; else AdamW for all.
+        rotary: positions by rotation; else a learned table, as in Step 5.
+        qk_norm: queries and keys of one length; else as they come.
+        token_shift: each position sees the three characters before it from the start.
+        zero_start: each block begins as the identity; else small random weights.
+        linear_decay: the rate falls in a line to zero; else the schedule of Step 6.
+        bfloat16: half-size numbers, where the processor computes with them.
+
+    Built in Step 9: the speed run, section The recipe, with a switch for every
+    ingredient:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-recipe-with-a-switch-for-every-ingredient
+    """
+
+    muon: bool = True
+    rotary: bool = True
+    qk_norm: bool = True
+    token_shift: bool = True
+    zero_start: bool = True
+    linear_decay: bool = True
+    bfloat16: bool = True
+
+    steps: int = 850
+    batch_size: int = 64
+    seed: int = 1337
+    warmup: int = 20
+    muon_rate: float = 0.02
+    momentum: float = 0.95
+    adam_rate: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.1
+
+    V: int = 65
+    T: int = 64
+    d: int = 128
+    H: int = 4
+    L: int = 4
+
+    def __post_init__(self) -> None:
+        check_sizes(V=self.V, T=self.T, d=self.d, H=self.H, L=self.L)
+        check_sizes(steps=self.steps, batch_size=self.batch_size)
+        if self.d % (2 * self.H):
+            raise ValueError(
+                f"d is {self.d} and H is {self.H}; expected a d that 2H divides, "
+                "for the positions turn pairs of coordinates"
+            )
+        if self.warmup < 0:
+            raise ValueError(f"warmup is {self.warmup}; expected 0 or more")
+
+
+INGREDIENTS = (
+    *("muon", "rotary", "qk_norm", "token_shift"),
+    *("zero_start", "linear_decay", "bfloat16"),
+)
+
+QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: steep at 0, near 1 after five turns
+
+
+def newton_schulz(G: Tensor, turns: int = 5) -> Tensor:
+    """Replace the singular values of each matrix by numbers near one.
+
+    The directions stay: ``U S V^T`` becomes about ``U V^T``. It takes products of
+    matrices only, so it runs in the number format of ``G``, bfloat16 included.
+
+    Args:
+        G: a matrix, or a stack of them, (..., rows, columns).
+        turns: how often the polynomial is applied.
+
+    Returns:
+        the same shape; singular values between about 0.7 and 1.2 where those of ``G``
+        were not far below the largest; zeros where ``G`` is zero.
+
+    Raises:
+        ValueError: ``G`` has less than two axes, or ``turns`` is negative.
+
+    Built in Step 9: the speed run, section Newton and Schulz:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#newton-and-schulz
+    """
+    if G.dim() < 2:
+        raise ValueError(f"G has shape {tuple(G.shape)}; expected (..., rows, columns)")
+    if turns < 0:
+        raise ValueError(f"turns is {turns}; expected 0 or more")
+    a, b, c = QUINTIC
+    wide = G.shape[-2] <= G.shape[-1]
+    X = G if wide else G.mT  # the square X X^T is then the small one
+    X = X / X.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)  # none above one
+    for _ in range(turns):
+        A = X @ X.mT  # (..., r, r) with r the smaller side
+        X = a * X + (b * A + c * A @ A) @ X
+    return X if wide else X.mT
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, then orthogonal updates, for parameters that are matrices.
+
+    A parameter may also be a stack of matrices, (..., rows, columns); each is treated
+    by itself.
+
+    Args:
+        params: the parameters, each of at least two axes.
+        lr: length of a step; the update's singular values are near one before it.
+        momentum: how much of the running sum of gradients is kept, from 0 to below 1.
+        weight_decay: the weights shrink by ``lr * weight_decay`` at each step.
+        turns: of the polynomial.
+        dtype: the number format of the polynomial; by default that of the gradients.
+
+    Raises:
+        ValueError: a parameter that is no matrix, or a number out of its range.
+
+    Built in Step 9: the speed run, section The optimiser:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-optimiser
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        turns: int = 5,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not lr >= 0 or not weight_decay >= 0:
+            raise ValueError(
+                f"lr {lr}, weight_decay {weight_decay}; expected 0 or more"
+            )
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum}; expected 0 to below 1")
+        self.turns, self.dtype = turns, dtype
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        )
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if p.dim() < 2:
+                raise ValueError(
+                    f"a parameter has shape {tuple(p.shape)}; Muon expects matrices"
+                )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Move every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
+            for p in (p for p in group["params"] if p.grad is not None):
+                ahead = self._momentum(p, group["momentum"])
+                ahead = ahead.reshape(-1, *p.shape[-2:])  # a stack, if of one
+                by_shape.setdefault(p.shape[-2:], []).append((p, ahead))
+            for (rows, columns), pairs in by_shape.items():
+                stack = torch.cat([ahead for _, ahead in pairs])  # (n, rows, columns)
+                update = newton_schulz(stack.to(self.dtype or stack.dtype), self.turns)
+                rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+                parts = update.split([len(ahead) for _, ahead in pairs])
+                for (p, _), part in zip(pairs, parts, strict=True):
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    p.add_(part.reshape(p.shape).to(p.dtype), alpha=-rate)
+        return loss
+
+    def _momentum(self, p: Tensor, momentum: float) -> Tensor:
+        """Take the gradient into the running mean; return that, one step ahead."""
+        state = self.state[p]
+        if "mean" not in state:
+            state["mean"] = torch.zeros_like(p)
+        state["mean"].lerp_(p.grad, 1 - momentum)
+        return p.grad.lerp(state["mean"], momentum)
+
+
+def rotary_table(T: int, dh: int, base: float = 1_000.0) -> Tensor:
+    """Cosine and sine of the angle of each position and pair, (2, T, dh / 2).
+
+    Pair ``i`` turns by ``base ** (-2 i / dh)`` at each position.
+
+    Raises:
+        ValueError: a size is not positive, or dh is odd.
+
+    Built in Step 9: the speed run, section Positions by rotation:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#positions-by-rotation
+    """
+    check_sizes(T=T, dh=dh)
+    if dh % 2:
+        raise ValueError(f"dh is {dh}; expected an even number, for pairs")
+    speeds = base ** (-torch.arange(0, dh, 2) / dh)  # (dh / 2,)
+    angles = torch.arange(T)[:, None] * speeds  # (T, dh / 2)
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
+    """Turn the pairs of each vector of (..., T, dh) by the angles of its position.
+
+    Pair ``i`` is made of the coordinates ``i`` and ``i + dh / 2``.
+
+    Built in Step 9: the speed run, section Positions by rotation:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#positions-by-rotation
+    """
+    cos, sin = table[:, : x.shape[-2]].to(x.dtype)  # (T, dh / 2) each
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+REACH = 4  # the position itself and the three before it
+
+
+def shift_mix(e: Tensor, scales: Tensor) -> Tensor:
+    """Mix each position with those just before it.
+
+    Args:
+        e: embeddings (B, T, d).
+        scales: (reach, d); row ``j`` weighs the position ``j`` places back.
+
+    Returns:
+        (B, T, d); what lies before the window counts as zero.
+
+    Built in Step 9: the speed run, section The letters just before:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-letters-just-before
+    """
+    mixed = e * scales[0]
+    for back in range(1, min(len(scales), e.shape[1])):
+        earlier = F.pad(e[:, :-back], (0, 0, back, 0))  # moved right, zeros come in
+        mixed = mixed + earlier * scales[back]
+    return mixed
+
+
+class FastBlock(nn.Module):
+    """Pre-norm block with one product for query, key and value.
+
+    Its four matrices are all that Muon trains.
+
+    Built in Step 9: the speed run, section The block and the model:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-block-and-the-model
+    """
+
+    def __init__(self, config: SpeedConfig) -> None:
+        super().__init__()
+        d, H, T, L = config.d, config.H, config.T, config.L
+        self.H, self.qk_norm, self.rotary = H, config.qk_norm, config.rotary
+        self.qkv = nn.Parameter(torch.empty(3, d, d))  # a stack of three matrices
+        self.out = nn.Parameter(torch.zeros(d, d))
+        self.up = nn.Parameter(torch.empty(4 * d, d))
+        self.down = nn.Parameter(torch.zeros(d, 4 * d))
+        for weight in (self.qkv, self.up):
+            nn.init.uniform_(weight, -(d**-0.5), d**-0.5)  # as nn.Linear begins
+        if not config.zero_start:
+            for weight in (self.out, self.down):
+                nn.init.normal_(weight, std=0.02 / (2 * L) ** 0.5)  # as in Step 5
+        if self.qk_norm:
+            self.sharpness = nn.Parameter(torch.ones(H, 1, 1))
+        later = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T), True hides
+        self.register_buffer("mask", later, persistent=False)
+        table = rotary_table(T, d // H)
+        self.register_buffer("table", table, persistent=False)
+
+    def attend(self, x: Tensor) -> Tensor:
+        """Map the normed stream (B, T, d) to what the heads read, (B, T, d)."""
+        B, T, d = x.shape
+        qkv = F.linear(x, self.qkv.flatten(end_dim=1)).view(B, T, 3, self.H, -1)
+        qk, value = qkv.permute(2, 0, 3, 1, 4).split([2, 1])  # (2 and 1, B, H, T, dh)
+        if self.qk_norm:
+            qk = F.layer_norm(qk, qk.shape[-1:])  # every length is the root of dh
+        if self.rotary:
+            qk = rotate(qk, self.table)
+        query, key = qk  # (B, H, T, dh) each
+        query = query * (d // self.H) ** -0.5
+        if self.qk_norm:
+            query = query * self.sharpness.to(query.dtype)
+        scores = query @ key.mT  # (B, H, T, T)
+        scores = scores.masked_fill(self.mask[:T, :T], float("-inf"))
+        mixed = scores.softmax(dim=-1) @ value[0]  # (B, H, T, dh)
+        return mixed.transpose(1, 2).reshape(B, T, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Carry the stream (B, T, d) through the block."""
+        width = x.shape[-1:]
+        x = x + F.linear(self.attend(F.layer_norm(x, width)), self.out)
+        hidden = F.gelu(F.linear(F.layer_norm(x, width), self.up))  # (B, T, 4d)
+        return x + F.linear(hidden, self.down)
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The parameters that are maps from vectors to vectors, for Muon."""
+        return [self.qkv, self.out, self.up, self.down]
+
+
+class FastGPT(nn.Module):
+    """The model of the speed run: ids in, logits for the next id out.
+
+    Built in Step 9: the speed run, section The block and the model:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-block-and-the-model
+    """
+
+    check_ids = GPT.check_ids
+    generate = continue_ids
+
+    def __init__(self, config: SpeedConfig) -> None:
+        super().__init__()
+        self.config, self.T = config, config.T
+        V, T, d = config.V, config.T, config.d
+        self.tok = nn.Embedding(V, d)
+        self.pos = None if config.rotary else nn.Embedding(T, d)
+        self.shift = None
+        if config.token_shift:
+            self.shift = nn.Parameter(torch.zeros(REACH, d))
+            nn.init.ones_(self.shift[0])
+        self.blocks = nn.ModuleList(FastBlock(config) for _ in range(config.L))
+        self.head = nn.Linear(d, V, bias=False)
+        nn.init.zeros_(self.head.weight)  # the first guess is the even one
+
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map ids (B, T) to logits (B, T, V), and to the loss of ``targets``.
+
+        Raises:
+            ValueError: ids out of range or of a wrong shape, or more positions than
+                the model has.
+        """
+        self.check_ids(idx)
+        n, width = idx.shape[1], (self.config.d,)
+        if n > self.T:
+            raise ValueError(f"{n} positions; expected at most T, {self.T}")
+        x = self.tok(idx)  # (B, T, d)
+        if self.shift is not None:
+            x = shift_mix(x, self.shift)
+        if self.pos is not None:
+            x = x + self.pos(torch.arange(n, device=idx.device))
+        x = F.layer_norm(x, width)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(F.layer_norm(x, width)).float()  # (B, T, V)
+        if targets is None:
+            return logits, None
+        if targets.shape != idx.shape:
+            raise ValueError(
+                f"targets have shape {tuple(targets.shape)}; expected that of the ids, "
+                f"{tuple(idx.shape)}"
+            )
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def rate_factor(step: int, config: SpeedConfig) -> float:
+    """The share of the peak rate at one step.
+
+    A warm-up that moves at once, then a line that would reach 0 one step after the
+    last; or the warm-up and cosine of Step 6, on the length of this run.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    if not 0 <= step < config.steps:
+        raise ValueError(f"step is {step}; expected 0 to {config.steps - 1}")
+    if not config.linear_decay:
+        cosine = TrainConfig(steps=config.steps, warmup=config.warmup)
+        return learning_rate(step, cosine) / cosine.max_rate
+    return min((step + 1) / (config.warmup + 1), 1 - step / config.steps)
+
+
+def optimizers(model: FastGPT) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks and AdamW for the rest, or AdamW for all.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    config, reference = model.config, TrainConfig()
+    matrices = [weight for block in model.blocks for weight in block.matrices()]
+    ids = {id(weight) for weight in matrices}
+    rest = [p for p in model.parameters() if id(p) not in ids]
+    adam = torch.optim.AdamW(
+        rest, lr=config.adam_rate, betas=config.betas, weight_decay=0.0
+    )
+    if config.muon:
+        muon = Muon(
+            matrices,
+            lr=config.muon_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            dtype=torch.bfloat16 if uses_bfloat16(model) else None,
+        )
+        return [muon, adam]
+    plain = torch.optim.AdamW(
+        matrices,
+        lr=reference.max_rate,
+        betas=reference.betas,
+        weight_decay=reference.weight_decay,
+    )
+    return [plain, adam]
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes with bfloat16 itself, so that it saves time there.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    parts = ("avx512_bf16", "amx_bf16", "bf16")
+    return device.type == "cpu" and any(known.get(part, False) for part in parts)
+
+
+def uses_bfloat16(model: FastGPT) -> bool:
+    """Whether a run of this model computes in bfloat16: asked for, and worth it.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    return model.config.bfloat16 and computes_bfloat16(model.head.weight.device)
+
+
+def speed_run(
+    config: SpeedConfig, train_data: Tensor, val_data: Tensor, every: int = 100
+) -> tuple[FastGPT, dict[str, Any]]:
+    """Train one model by the recipe; the clock stands still while it is examined.
+
+    Everything random comes from the global generator, which is seeded with the
+    recipe's seed and given back as it was.
+
+    Args:
+        config: the recipe.
+        train_data, val_data: character ids (n,), on the device of the run.
+        every: steps between two examinations on all of ``val_data``; the last step
+            has one in any case.
+
+    Returns:
+        the model in evaluation mode, and a log that is ready for JSON: the loss of
+        each step, the examinations with step, seconds and validation loss, and the
+        number format.
+
+    Raises:
+        ValueError: ``every`` is not positive.
+        FloatingPointError: the loss of a step is not finite.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    check_sizes(every=every)
+    device = train_data.device
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        model = FastGPT(config).to(device)
+        half, working = uses_bfloat16(model), optimizers(model)
+        peaks = [optimizer.param_groups[0]["lr"] for optimizer in working]
+        losses, examinations, seconds = [], [], 0.0
+        for step in range(config.steps):
+            start = time.perf_counter()
+            inputs, targets = get_batch(train_data, config.T, config.batch_size)
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                _, loss = model(inputs, targets)
+            model.zero_grad()
+            loss.backward()
+            for optimizer, peak in zip(working, peaks, strict=True):
+                optimizer.param_groups[0]["lr"] = peak * rate_factor(step, config)
+                optimizer.step()
+            losses.append(loss.item())
+            seconds += time.perf_counter() - start
+            if not loss.isfinite():
+                raise FloatingPointError(f"the loss of step {step} is {losses[-1]}")
+            if (step + 1) % every == 0 or step + 1 == config.steps:
+                examinations.append(
+                    {
+                        "step": step + 1,
+                        "seconds": seconds,
+                        "validation": whole_text_loss(model, val_data),
+                    }
+                )
+    log = {
+        "train_loss": losses,
+        "examinations": examinations,
+        "bfloat16": half,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+    return model.eval(), log
