@@ -1,0 +1,62 @@
+"""The experiments of Step 9: the record run, and runs without one ingredient each.
+
+Each makes the same number of steps with three seeds. The seeds are the outer loop, so
+that a log which is not finished has every row of a seed. The seconds in this log are
+those of whatever machine made it, with whatever else it did; the times that the page
+speaks of are in the log of ``step9_times``.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tinygpt.chars import CharTokenizer, split_corpus
+from tinygpt.corpus import load_corpus
+from tinygpt.speedrun import INGREDIENTS, SpeedConfig, speed_run
+
+SEEDS = (1337, 1338, 1339)
+EVERY = 50
+RECORD = "the record"
+NOTHING = "none of them"
+LOG = "step9_experiments.json"
+
+
+def recipes() -> dict[str, dict[str, bool]]:
+    """The rows by name: which switches are off."""
+    rows = {RECORD: {}}
+    rows |= {f"without {name}": {name: False} for name in INGREDIENTS}
+    return rows | {NOTHING: dict.fromkeys(INGREDIENTS, False)}
+
+
+def one_run(
+    data: tuple[Tensor, Tensor], switches: dict[str, bool], seed: int, **given: Any
+) -> dict[str, Any]:
+    """One run of a row from one seed: every loss, and what the examinations gave."""
+    _, log = speed_run(SpeedConfig(seed=seed, **switches, **given), *data, every=EVERY)
+    return log | {
+        "seed": seed,
+        "off": sorted(switches),
+        "steps": len(log["train_loss"]),
+        "train_loss": [round(loss, 6) for loss in log["train_loss"]],
+        "validation_whole": log["examinations"][-1]["validation"],
+    }
+
+
+def split_text(root: Path) -> tuple[Tensor, Tensor]:
+    """The training text and the validation text of Tiny Shakespeare, as ids."""
+    text = load_corpus("tinyshakespeare", root)
+    return split_corpus(torch.tensor(CharTokenizer.from_text(text).encode(text)))
+
+
+def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every run by name: the row and the seed."""
+    data = split_text(root)
+    return {
+        f"{name}, seed {seed}": partial(one_run, data, switches, seed)
+        for seed in SEEDS
+        for name, switches in recipes().items()
+    }
