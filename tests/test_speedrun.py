@@ -448,6 +448,15 @@ def test_examinations_change_nothing_and_come_when_due(data):
         speed_run(SMALL, *data, every=0)
 
 
+def test_a_run_that_stops_early_is_the_beginning_of_the_whole(data):
+    whole = speed_run(SMALL, *data)[1]
+    early = speed_run(SMALL, *data, until=7)[1]
+    assert early["train_loss"] == whole["train_loss"][:7]
+    assert [e["step"] for e in early["examinations"]] == [7]
+    with pytest.raises(ValueError, match="until is 13; expected at most 12"):
+        speed_run(SMALL, *data, until=13)
+
+
 def test_a_loss_that_is_no_number_stops_the_run(data, monkeypatch):
     forward = FastGPT.forward
 
@@ -507,6 +516,18 @@ def test_a_run_of_the_experiments_says_what_came_of_it(data):
     assert (result["seed"], result["off"], result["steps"]) == (3, ["muon"], 4)
     assert result["validation_whole"] == result["examinations"][-1]["validation"]
     assert len(result["train_loss"]) == 4
+
+
+def test_the_times_have_every_row_and_the_reference(data, monkeypatch):
+    monkeypatch.setattr(step9_times, "reference_seconds", lambda data, steps: 2.0)
+    monkeypatch.setattr(
+        step9_times, "speed_seconds", lambda data, switches, steps: float(len(switches))
+    )
+    times = step9_times.step_times(data, rounds=3)["step_seconds"]
+    assert set(times) == {step9_times.REFERENCE, *step9.recipes()}
+    assert times[step9_times.REFERENCE] == 2
+    assert times[step9.RECORD] == 0
+    assert times[step9.NOTHING] == len(INGREDIENTS)
 
 
 def test_the_times_are_taken_under_the_threads_of_the_reference_run():

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tinygpt.gpt import GPT, check_sizes, continue_ids
-from tinygpt.training import TrainConfig, get_batch, learning_rate, whole_text_loss
+from tinygpt.training import (
+    TrainConfig,
+    get_batch,
+    learning_rate,
+    progress,
+    whole_text_loss,
+)
 
 __all__ = [
     "INGREDIENTS",
@@ -452,7 +458,11 @@ def uses_bfloat16(model: FastGPT) -> bool:
 
 
 def speed_run(
-    config: SpeedConfig, train_data: Tensor, val_data: Tensor, every: int = 100
+    config: SpeedConfig,
+    train_data: Tensor,
+    val_data: Tensor,
+    every: int = 100,
+    until: int | None = None,
 ) -> tuple[FastGPT, dict[str, Any]]:
     """Train one model by the recipe; the clock stands still while it is examined.
 
@@ -464,6 +474,7 @@ def speed_run(
         train_data, val_data: character ids (n,), on the device of the run.
         every: steps between two examinations on all of ``val_data``; the last step
             has one in any case.
+        until: stop after so many steps, as if interrupted; by default at the end.
 
     Returns:
         the model in evaluation mode, and a log that is ready for JSON: the loss of
@@ -471,13 +482,16 @@ def speed_run(
         number format.
 
     Raises:
-        ValueError: ``every`` is not positive.
+        ValueError: ``every`` is not positive, or ``until`` is not in the recipe.
         FloatingPointError: the loss of a step is not finite.
 
     Built in Step 9: the speed run, section The run:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
     """
-    check_sizes(every=every)
+    until = config.steps if until is None else until
+    check_sizes(every=every, until=until)
+    if until > config.steps:
+        raise ValueError(f"until is {until}; expected at most {config.steps}")
     device = train_data.device
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
@@ -485,7 +499,7 @@ def speed_run(
         half, working = uses_bfloat16(model), optimizers(model)
         peaks = [optimizer.param_groups[0]["lr"] for optimizer in working]
         losses, examinations, seconds = [], [], 0.0
-        for step in range(config.steps):
+        for step in progress(range(until)):
             start = time.perf_counter()
             inputs, targets = get_batch(train_data, config.T, config.batch_size)
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -499,7 +513,7 @@ def speed_run(
             seconds += time.perf_counter() - start
             if not loss.isfinite():
                 raise FloatingPointError(f"the loss of step {step} is {losses[-1]}")
-            if (step + 1) % every == 0 or step + 1 == config.steps:
+            if (step + 1) % every == 0 or step + 1 == until:
                 examinations.append(
                     {
                         "step": step + 1,

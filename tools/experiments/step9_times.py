@@ -53,8 +53,9 @@ def speed_seconds(
 ) -> float:
     """Seconds a step of one row of the speed run, examinations not counted."""
     train_data, val_data = data
-    config = SpeedConfig(steps=steps, **switches)
-    _, log = speed_run(config, train_data, val_data[: config.T + 1], every=steps)
+    config = SpeedConfig(**switches)
+    exam = val_data[: config.T + 1]  # the least there is: one window, at the end
+    _, log = speed_run(config, train_data, exam, every=steps, until=steps)
     return log["examinations"][-1]["seconds"] / steps
 
 
