@@ -148,14 +148,30 @@ def test_one_step_of_muon_has_one_length_whatever_the_gradients():
     for scale in (1e-3, 1e3):
         torch.manual_seed(5)
         square = nn.Parameter(torch.zeros(6, 6))
-        tall = nn.Parameter(torch.zeros(24, 6))
+        tall = nn.Parameter(torch.zeros(54, 6))
         stack = nn.Parameter(torch.zeros(3, 6, 6))
         for p in (square, tall, stack):
             p.grad = torch.randn_like(p) * scale
         Muon([square, tall, stack], lr=0.1).step()
         for matrix in (square, *stack):
             assert 0.05 < torch.linalg.matrix_norm(matrix.detach(), 2) < 0.13
-        assert 0.1 < torch.linalg.matrix_norm(tall.detach(), 2) < 0.26  # twice as far
+        assert 0.2 < torch.linalg.matrix_norm(tall.detach(), 2) < 0.39  # 3 times as far
+
+
+def test_muon_looks_one_step_ahead_along_the_running_mean():
+    torch.manual_seed(13)
+    weight, mean = nn.Parameter(torch.zeros(4, 4)), torch.zeros(4, 4)
+    optimizer = Muon([weight], lr=0.1, momentum=0.8)
+    for grad in torch.randn(3, 4, 4):
+        before = weight.detach().clone()
+        weight.grad = grad.clone()
+        optimizer.step()
+        mean = 0.8 * mean + 0.2 * grad
+        wanted = newton_schulz(0.8 * mean + 0.2 * grad)
+        torch.testing.assert_close(
+            before - weight.detach(), 0.1 * wanted, rtol=1e-3, atol=1e-5
+        )
+    assert weight.grad.equal(grad)
 
 
 def test_muon_treats_shapes_together_as_it_treats_each_alone():
