@@ -69,13 +69,13 @@ class SpeedConfig:
     linear_decay: bool = True
     bfloat16: bool = True
 
-    steps: int = 850
+    steps: int = 600
     batch_size: int = 64
     seed: int = 1337
     warmup: int = 20
-    muon_rate: float = 0.02
+    muon_rate: float = 0.05
     momentum: float = 0.95
-    adam_rate: float = 0.01
+    adam_rate: float = 0.02
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.1
 
@@ -296,7 +296,7 @@ class FastBlock(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (2 * L) ** 0.5)  # as in Step 5
         if self.qk_norm:
             self.sharpness = nn.Parameter(torch.ones(H, 1, 1))
-        later = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T), True hides
+        later = torch.full((T, T), float("-inf")).triu(1)  # (T, T), 0 where it may look
         self.register_buffer("mask", later, persistent=False)
         table = rotary_table(T, d // H)
         self.register_buffer("table", table, persistent=False)
@@ -304,19 +304,19 @@ class FastBlock(nn.Module):
     def attend(self, x: Tensor) -> Tensor:
         """Map the normed stream (B, T, d) to what the heads read, (B, T, d)."""
         B, T, d = x.shape
-        qkv = F.linear(x, self.qkv.flatten(end_dim=1)).view(B, T, 3, self.H, -1)
-        qk, value = qkv.permute(2, 0, 3, 1, 4).split([2, 1])  # (2 and 1, B, H, T, dh)
+        H, dh = self.H, d // self.H
+        qkv = F.linear(x, self.qkv.flatten(end_dim=1)).view(B, T, 3, H, dh)
+        qk, value = qkv[:, :, :2], qkv[:, :, 2]  # (B, T, 2, H, dh), (B, T, H, dh)
         if self.qk_norm:
-            qk = F.layer_norm(qk, qk.shape[-1:])  # every length is the root of dh
+            qk = F.layer_norm(qk, (dh,))  # every length is the root of dh
+        qk = qk.permute(2, 0, 3, 1, 4)  # (2, B, H, T, dh)
         if self.rotary:
             qk = rotate(qk, self.table)
         query, key = qk  # (B, H, T, dh) each
-        query = query * (d // self.H) ** -0.5
-        if self.qk_norm:
-            query = query * self.sharpness.to(query.dtype)
-        scores = query @ key.mT  # (B, H, T, T)
-        scores = scores.masked_fill(self.mask[:T, :T], float("-inf"))
-        mixed = scores.softmax(dim=-1) @ value[0]  # (B, H, T, dh)
+        scale = self.sharpness * dh**-0.5 if self.qk_norm else torch.tensor(dh**-0.5)
+        scores = query * scale.to(query.dtype) @ key.mT  # (B, H, T, T)
+        scores = scores + self.mask[:T, :T].to(scores.dtype)
+        mixed = scores.softmax(dim=-1) @ value.transpose(1, 2)  # (B, H, T, dh)
         return mixed.transpose(1, 2).reshape(B, T, d)
 
     def forward(self, x: Tensor) -> Tensor:
