@@ -191,20 +191,25 @@ def table(log: dict[str, Any]) -> list[str]:
 
 
 def arguments(
-    module: str, description: str, argv: Sequence[str] | None
+    module: str,
+    description: str,
+    argv: Sequence[str] | None,
+    more: dict[str, str] | None = None,
 ) -> argparse.Namespace:
-    """Read what every benchmark understands."""
+    """Read what every benchmark understands; ``more`` maps further flags to a help."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{module}", description=description
     )
     parser.add_argument("--small", action="store_true", help="only try it, in seconds")
     parser.add_argument("--store", action="store_true", help="renew the book's log")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    for flag, meaning in (more or {}).items():
+        parser.add_argument(f"--{flag}", action="store_true", help=meaning)
     return parser.parse_args(argv)
 
 
 def finish(log: dict[str, Any], root: Path, store: bool) -> int:
-    """Print a log and write it below ``_build/bench``; with ``store`` also for the book.
+    """Print a log and write it below ``_build/bench``; ``store`` renews the book's.
 
     Returns:
         the status to exit with: 1 if a check does not hold, else 0.
