@@ -1,34 +1,36 @@
-"""Byte-pair encoding on Tiny Shakespeare: three trainers and three encoders, timed.
+"""Byte-pair encoding: straightforward, incremental, and a library, in turn.
 
-The straightforward forms and the incremental ones are those of the page
-``chapters/step7-tokens.md``, on the whole corpus as one text. Beside them runs the
-library ``tokenizers``, without its cut into words. One long text is what its trainer is
-not made for: its time grows with the square of the length, which a few prefixes show.
-So the two are also trained on the corpus cut into lines, the same for both.
+On Alice the straightforward form is the tokenizer of Chapter 2, with the vocabulary
+that it learns there. On Tiny Shakespeare it is that of ``chapters/step7-tokens.md``, on
+the whole corpus as one text. The incremental form is that of Step 7 on both. Beside
+them runs the library ``tokenizers``, without its cut into words. One long text is what
+its trainer is not made for: its time grows with the square of the length, which a few
+prefixes show. So the two are also trained on the text cut into lines.
 
 Times are processor seconds of one thread, so that other work on the machine hardly
-counts. The slow forms run once, the others three times, and the fastest run counts.
+counts. The contestants take turns for a few rounds; the slow forms on Shakespeare need
+minutes a round, which is why there are not more. Without the library the others run.
 
-The table is printed, the figures go to ``_build/bench/tokenizer.json``. With
-``--store`` they become the log that the page reads.
+The ratios are printed, and everything goes to ``_build/bench/tokenizer.json``.
+``--store`` renews the log of ``chapters/benchmarks.md``, ``--step7`` also that of
+``chapters/step7-tokens.md``: fastest rounds, merges, and a fingerprint of the ids.
 
-Usage: ``python -m benchmarks.tokenizer [--store]``
+Usage: ``python -m benchmarks.tokenizer [--small] [--store] [--step7]``
 """
 
 import os
 
 os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-import argparse
 import hashlib
-import importlib.metadata
 import json
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from benchmarks.common import arguments, finish, in_turn, ratio, report
 from tinygpt.bpe import (
     FastBPE,
     TokenChain,
@@ -39,24 +41,19 @@ from tinygpt.bpe import (
     train_fast,
     train_plain,
 )
-from tinygpt.corpus import load_corpus, write_whole
+from tinygpt.corpus import load_corpus
+from tinygpt.transformer import BytePairTokenizer
 from tools.data import state_reference
-from tools.pages import ROOT
-from tools.reference import machine
 
-LOG = "step7_tokenizer.json"
+PAGE_LOG = "step7_tokenizer.json"
 VOCABULARY = 1_024
+ALICE_VOCABULARY = 512  # as in Chapter 2
 PREFIXES = (20_000, 40_000, 80_000)
-
-
-def seconds(action: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
-    """The processor seconds of the fastest of some runs, and what they returned."""
-    taken = []
-    for _ in range(times):
-        start = time.process_time()
-        result = action()
-        taken.append(time.process_time() - start)
-    return min(taken), result
+ROUNDS = {"Alice": 7, "Shakespeare": 3}
+AT_LEAST = 0.2  # seconds of a contestant in a round
+SMALL = 2_000  # characters of each text that are enough to try it
+SMALL_VOCABULARY = 280
+PLAIN, OURS, THEIRS = "straightforward", "incremental", "tokenizers"
 
 
 def digest(ids: list[int]) -> str:
@@ -67,7 +64,7 @@ def digest(ids: list[int]) -> str:
 class Library:
     """The library's byte-level byte-pair encoding, without a cut into words."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int = VOCABULARY) -> None:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
         self.tokenizer = Tokenizer(models.BPE())
@@ -75,7 +72,7 @@ class Library:
             add_prefix_space=False, use_regex=False
         )
         self.trainer = trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
+            vocab_size=vocabulary,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
@@ -133,82 +130,223 @@ def against_library(
     return figures, [spellings[i] for i in chain.tokens()]
 
 
-def measure(text: str) -> dict[str, Any]:
-    """Train and encode in every way; compare what came out."""
-    data = text_to_bytes(text)
-    n_merges = VOCABULARY - 256
+def library_is_there() -> bool:
+    """Can the library be imported? If not, say so in one line."""
+    try:
+        Library()
+    except ImportError as error:
+        print(f"tokenizer: left out, {error}; `make bench` installs it", flush=True)
+        return False
+    return True
+
+
+class Text:
+    """One text with all its tasks: what was measured, and whether the forms agree."""
+
+    def __init__(self, name: str, text: str, vocabulary: int, rounds: int) -> None:
+        self.name, self.text, self.vocabulary = name, text, vocabulary
+        self.data = text_to_bytes(text)
+        self.rounds = rounds
+        self.measures: list[dict[str, Any]] = []
+        self.ratios: list[dict[str, Any]] = []
+        self.library: dict[str, Any] | None = None
+
+    def run(
+        self,
+        task: str,
+        contestants: dict[str, Callable[[], Any]],
+        pairs: Sequence[tuple[str, str]],
+        at_least: float,
+    ) -> dict[str, Any]:
+        """Run one task, keep its seconds and its ratios, return what came out."""
+        if not contestants:
+            return {}
+        task = f"{task}, {self.name}"
+        print(f"  {task} ...", flush=True)
+        seconds, returned = in_turn(contestants, self.rounds, at_least)
+        rounded = {
+            name: [round(s, 5) for s in taken] for name, taken in seconds.items()
+        }
+        self.measures.append({"task": task, "unit": "s", "rounds": rounded})
+        self.ratios += [
+            ratio(task, seconds, *pair) for pair in pairs if set(pair) <= set(seconds)
+        ]
+        return returned
+
+    def compare(
+        self,
+        plain_train: Callable[[], list[tuple[int, int]]],
+        plain_encode: Callable[[], list[int]],
+        with_library: bool,
+        at_least: float,
+        prefixes: Sequence[int] = (),
+    ) -> None:
+        """Train and encode in every way; compare what came out."""
+        text, size = self.text, self.vocabulary
+        trained = self.run(
+            "train",
+            {PLAIN: plain_train, OURS: lambda: FastBPE.train(text, size)},
+            [(OURS, PLAIN)],
+            at_least,
+        )
+        self.fast, self.merges = trained[OURS], trained[PLAIN]
+        lines = text.splitlines(keepends=True)
+        chunks = [text_to_bytes(line) for line in lines]
+        by_lines = {OURS: lambda: train_fast(chunks, size - 256)}
+        encoders = {PLAIN: plain_encode, OURS: lambda: self.fast.encode(text)}
+        if with_library:
+            library = Library(size)
+            by_lines[THEIRS] = lambda: library.train(lines)
+            theirs = library.train(lines)
+            encoders[THEIRS] = lambda: library.tokenizer.encode(text)
+        learned = self.run("train on lines", by_lines, [(OURS, THEIRS)], at_least)
+        encoded = self.run(
+            "encode", encoders, [(OURS, PLAIN), (OURS, THEIRS)], at_least
+        )
+        self.ids, self.plain_ids = encoded[OURS], encoded[PLAIN]
+        if with_library:
+            self.library, replayed = against_library(chunks, learned[OURS], theirs)
+            spelled = [library.spelled(token) for token in encoded[THEIRS].tokens]
+            self.library["encodes_as_its_merges_say"] = spelled == replayed
+        for n in prefixes:
+            start = text[:n]
+            whole = {OURS: lambda start=start: FastBPE.train(start, size)}
+            if with_library:
+                whole[THEIRS] = lambda start=start: Library(size).train([start])
+            self.run(f"train on {n:,} bytes", whole, [(OURS, THEIRS)], at_least)
+
+    def checks(self) -> dict[str, bool]:
+        """Did all forms come to the same?"""
+        found = {
+            f"same merges, {self.name}": self.merges == list(self.fast.merges),
+            f"same ids, {self.name}": self.plain_ids == self.ids,
+        }
+        if self.library is not None:
+            found[f"the library differs only where pairs are level, {self.name}"] = (
+                self.library["most_frequent_when_chosen"] == self.library["merges"]
+                and self.library["encodes_as_its_merges_say"]
+            )
+        return found
+
+    def seconds(self, task: str, name: str) -> float:
+        """The fastest round of a contestant."""
+        wanted = f"{task}, {self.name}"
+        return min(
+            taken
+            for measure in self.measures
+            if measure["task"] == wanted
+            for taken in measure["rounds"][name]
+        )
+
+
+def alice(text: str, small: bool, with_library: bool) -> Text:
+    """Alice, with Chapter 2's own tokenizer as the straightforward form."""
+    vocabulary = SMALL_VOCABULARY if small else ALICE_VOCABULARY
+    found = Text("Alice", text, vocabulary, 2 if small else ROUNDS["Alice"])
+    chapter2 = BytePairTokenizer.train(text, vocabulary)
+
+    def merges() -> list[tuple[int, int]]:
+        trained = BytePairTokenizer.train(text, vocabulary)
+        return [(merge.left, merge.right) for merge in trained.merges]
+
+    found.compare(
+        merges,
+        lambda: chapter2.encode(text),
+        with_library,
+        0.0 if small else AT_LEAST,
+    )
+    return found
+
+
+def shakespeare(text: str, small: bool, with_library: bool) -> Text:
+    """Tiny Shakespeare, with the straightforward form of Step 7."""
+    vocabulary = SMALL_VOCABULARY if small else VOCABULARY
+    found = Text("Shakespeare", text, vocabulary, 2 if small else ROUNDS["Shakespeare"])
+    merges = FastBPE.train(text, vocabulary).merges
+    found.compare(
+        lambda: train_plain(found.data, vocabulary - 256),
+        lambda: encode_plain(found.data, merges),
+        with_library,
+        0.0,
+        prefixes=(SMALL // 2,) if small else PREFIXES,
+    )
+    return found
+
+
+def page_log(found: Text, log: dict[str, Any]) -> dict[str, Any]:
+    """What the page of Step 7 reads, from the fastest rounds on Shakespeare."""
     taken: dict[str, dict[str, float]] = {}
-
-    def timed(kind: str, name: str, action: Callable[[], Any], times: int = 3) -> Any:
-        spent, result = seconds(action, times)
-        taken.setdefault(kind, {})[name] = round(spent, 3)
-        print(f"{kind:<20} {name:<16} {spent:>8.2f} s", flush=True)
-        return result
-
-    fast = timed("train", "incremental", lambda: FastBPE.train(text, VOCABULARY))
-    ids = timed("encode", "incremental", lambda: fast.encode(text))
-    lines = text.splitlines(keepends=True)
-    chunks = [text_to_bytes(line) for line in lines]
-    by_lines = timed(
-        "train on lines", "incremental", lambda: train_fast(chunks, n_merges)
-    )
-    library = Library()
-    theirs = timed("train on lines", "tokenizers", lambda: library.train(lines))
-    encoded = timed("encode", "tokenizers", lambda: library.tokenizer.encode(text))
-    figures, replayed = against_library(chunks, by_lines, theirs)
-    spelled = [library.spelled(token) for token in encoded.tokens]
-    figures["encodes_as_its_merges_say"] = spelled == replayed
-    for n in PREFIXES:
-        kind, start = f"train on {n:,} bytes", text[:n]
-        timed(kind, "incremental", lambda start=start: FastBPE.train(start, VOCABULARY))
-        timed(kind, "tokenizers", lambda start=start: Library().train([start]))
-    plain_ids = timed(
-        "encode", "straightforward", lambda: encode_plain(data, fast.merges), 1
-    )
-    merges = timed("train", "straightforward", lambda: train_plain(data, n_merges), 1)
+    for measure in found.measures:
+        task = measure["task"].removesuffix(f", {found.name}")
+        taken[task] = {
+            name: round(found.seconds(task, name), 3) for name in measure["rounds"]
+        }
     return {
-        "machine": machine(),
-        "tokenizers": importlib.metadata.version("tokenizers"),
-        "vocabulary": VOCABULARY,
-        "bytes": len(data),
-        "tokens": len(ids),
+        "machine": log["machine"],
+        "tokenizers": log["versions"]["tokenizers"],
+        "vocabulary": found.vocabulary,
+        "bytes": len(found.data),
+        "tokens": len(found.ids),
         "seconds": taken,
-        "same_merges": merges == list(fast.merges),
-        "same_ids": plain_ids == ids,
-        "straightforward_merges": merges,
-        "straightforward_ids": digest(plain_ids),
-        "library": figures,
+        "same_merges": found.merges == list(found.fast.merges),
+        "same_ids": found.plain_ids == found.ids,
+        "straightforward_merges": found.merges,
+        "straightforward_ids": digest(found.plain_ids),
+        "library": found.library,
     }
 
 
-def times_as_fast(result: dict[str, Any], kind: str, name: str, slow: str) -> float:
-    """How many times as fast one form is as another, in the same run."""
-    taken = result["seconds"][kind]
-    return taken[slow] / taken[name]
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Measure, print the table, write the figures; fail if two forms disagree."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tokenizer", description=__doc__.splitlines()[0]
+def measure(texts: dict[str, str], small: bool) -> tuple[dict[str, Any], Text]:
+    """Compare on both texts; return the log, and what was found on Shakespeare."""
+    torch.set_num_threads(1)  # nothing here computes with it; the log says so
+    with_library = library_is_there()
+    cut = {name: text[:SMALL] if small else text for name, text in texts.items()}
+    found = [
+        alice(cut["alice"], small, with_library),
+        shakespeare(cut["tinyshakespeare"], small, with_library),
+    ]
+    log = report(
+        "tokenizer",
+        small,
+        [measure for text in found for measure in text.measures],
+        [entry for text in found for entry in text.ratios],
+        {name: held for text in found for name, held in text.checks().items()},
+        packages=("tokenizers",),
+        texts={
+            text.name: {
+                "vocabulary": text.vocabulary,
+                "bytes": len(text.data),
+                "tokens": len(text.ids),
+                "fingerprint": digest(text.ids),
+                "library": text.library,
+            }
+            for text in found
+        },
     )
-    parser.add_argument("--store", action="store_true", help=f"renew {LOG}")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
-    options = parser.parse_args(argv)
-    result = measure(load_corpus("tinyshakespeare", options.root))
-    for kind in ("train", "encode"):
-        ratio = times_as_fast(result, kind, "incremental", "straightforward")
-        print(f"{kind}: incremental is {ratio:.0f} times as fast as straightforward")
-    for kind in ("train on lines", "encode"):
-        ratio = times_as_fast(result, kind, "tokenizers", "incremental")
-        print(f"{kind}: the library is {ratio:.1f} times as fast as incremental")
-    print("same merges:", result["same_merges"], "same ids:", result["same_ids"])
-    print("against the library:", result["library"])
-    content = (json.dumps(result) + "\n").encode("utf-8")
-    write_whole(options.root / "_build" / "bench" / "tokenizer.json", content)
-    if options.store:
-        state_reference(options.root, LOG, content)
-    return 0 if result["same_merges"] and result["same_ids"] else 1
+    return log, found[-1]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the ratios, write the figures; fail if two forms disagree."""
+    options = arguments(
+        "tokenizer",
+        __doc__.splitlines()[0],
+        argv,
+        {"step7": f"renew {PAGE_LOG} as well, which the page of Step 7 reads"},
+    )
+    names = ("alice", "tinyshakespeare")
+    texts = {name: load_corpus(name, options.root) for name in names}
+    log, found = measure(texts, options.small)
+    status = finish(log, options.root, options.store)
+    if (
+        options.step7
+        and not options.small
+        and status == 0
+        and found.library is not None
+    ):
+        content = (json.dumps(page_log(found, log)) + "\n").encode("utf-8")
+        state_reference(options.root, PAGE_LOG, content)
+    return status
 
 
 if __name__ == "__main__":
