@@ -27,9 +27,8 @@ from tinygpt.speedrun import (
 from tinygpt.training import TrainConfig, learning_rate
 from tools.experiments import step9, step9_times
 
-SMALL = SpeedConfig(
-    *([True] * 6), False, steps=12, batch_size=4, warmup=2, V=11, T=8, d=16, H=2, L=2
-)
+SIZES = {"V": 11, "T": 8, "d": 16, "H": 2, "L": 2, "hidden": 48, "pair_width": 3}
+SMALL = SpeedConfig(bfloat16=False, steps=12, batch_size=4, warmup=2, **SIZES)
 quick = settings(max_examples=40, deadline=None)
 
 
@@ -323,13 +322,101 @@ def test_order_matters_beyond_the_shift_through_rotation_alone():
         last = stirred(config)(rows)[0][:, -1]
         return not torch.allclose(last[0], last[1], atol=1e-5)
 
-    bare = replace(SMALL, token_shift=False, L=1)
+    bare = replace(SMALL, token_shift=False, pair_table=False, L=1)
     assert seen(bare)
     model = stirred(replace(bare, rotary=False))
     with torch.no_grad():
         model.pos.weight.zero_()
         last = model(rows)[0][:, -1]
     torch.testing.assert_close(last[0], last[1])
+
+
+def test_a_pair_has_a_vector_of_its_own():
+    """Two characters together give more than the sum of what each gives alone."""
+    config = replace(SMALL, token_shift=False)
+    model = stirred(config)
+    rows = torch.tensor([[a, b] for a in (1, 2) for b in (3, 4)])
+    given = []
+    model.blocks = nn.ModuleList([nn.Identity()])
+    model.blocks[0].register_forward_hook(lambda *_: given.append(_[2]))
+    plain = torch.nn.functional.layer_norm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speedrun.F, "layer_norm", lambda x, *_: x)
+        model(rows)
+    assert plain is speedrun.F.layer_norm
+    second = given[0][:, 1]  # what the blocks get at the second place
+    crossed = second[0] - second[1] - second[2] + second[3]
+    assert crossed.abs().max() > 1e-3
+    table, V = model.pairs.weight, SMALL.V
+    pair = [table[a * V + b] for a in (1, 2) for b in (3, 4)]
+    expected = (pair[0] - pair[1] - pair[2] + pair[3]) @ model.widen.T
+    torch.testing.assert_close(crossed, expected, rtol=1e-4, atol=1e-5)
+
+
+# The windows
+
+
+def test_a_pass_deals_every_window_once_and_the_next_cuts_elsewhere():
+    text = torch.arange(1_000)
+    torch.manual_seed(3)
+    dealt = speedrun.deal_windows(text, 10, 7)
+    starts = [set(), set()]
+    for deck in starts:
+        for _ in range(99 // 7 if deck is starts[0] else 10):
+            inputs, targets = next(dealt)
+            assert inputs.shape == targets.shape == (7, 10)
+            assert torch.equal(inputs + 1, targets)
+            assert torch.equal(inputs, inputs[:, :1] + torch.arange(10))
+            new = set(inputs[:, 0].tolist())
+            assert len(new) == 7
+            assert not new & deck
+            deck |= new
+    firsts = [{start % 10 for start in deck} for deck in starts]
+    assert [len(first) for first in firsts] == [1, 1]
+    assert firsts[0] != firsts[1]
+
+
+def test_the_windows_are_repeated_by_the_seed():
+    decks = []
+    for _ in range(2):
+        torch.manual_seed(8)
+        dealt = speedrun.deal_windows(torch.arange(300), 8, 4)
+        decks.append(torch.stack([next(dealt)[0] for _ in range(12)]))
+    assert torch.equal(*decks)
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "B", "message"),
+    [(39, 8, 4, "39 characters"), (100, 0, 4, "T is 0"), (100, 8, -1, "is -1")],
+)
+def test_windows_that_cannot_be_dealt_are_named(n, T, B, message):
+    with pytest.raises(ValueError, match=message):
+        next(speedrun.deal_windows(torch.arange(n), T, B))
+
+
+def test_the_shortest_text_gives_a_batch_wherever_it_is_cut():
+    for seed in range(30):
+        torch.manual_seed(seed)
+        inputs, _ = next(speedrun.deal_windows(torch.arange(40), 8, 4))
+        assert inputs.shape == (4, 8)
+
+
+# The steps to the target
+
+
+def test_the_steps_to_the_target_lie_between_the_two_runs():
+    assert speedrun.steps_to(1.5, [100, 200], [1.4, 1.3]) == 100
+    assert speedrun.steps_to(1.5, [100, 200], [1.6, 1.5]) == pytest.approx(200)
+    assert speedrun.steps_to(1.5, [100, 400], [1.6, 1.4]) == pytest.approx(200)
+    assert speedrun.steps_to(1.5, [100, 200], [1.7, 1.6]) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("lengths", "losses"), [([200, 100], [1, 1]), ([100], [1.0]), ([0, 5], [1, 1])]
+)
+def test_lengths_that_do_not_rise_are_refused(lengths, losses):
+    with pytest.raises(ValueError, match="expected two, rising"):
+        speedrun.steps_to(1.5, lengths, losses)
 
 
 @pytest.mark.parametrize("off", [None, *INGREDIENTS])
@@ -394,7 +481,9 @@ def test_every_parameter_has_one_optimiser(muon):
     assert {id(p) for p in held} == {id(p) for p in model.parameters()}
     assert isinstance(working[0], Muon) == muon
     matrices = sum(p.numel() for p in working[0].param_groups[0]["params"])
-    assert matrices == 12 * SMALL.d**2 * SMALL.L
+    d, hidden = SMALL.d, SMALL.hidden
+    blocks = SMALL.L * (4 * d**2 + 2 * d * hidden)
+    assert matrices == blocks + d * SMALL.pair_width
 
 
 def test_the_rate_rises_at_once_and_falls_in_a_line_to_nearly_zero():
@@ -527,8 +616,7 @@ def test_the_rows_of_the_experiments_take_away_one_ingredient_each():
 
 
 def test_a_run_of_the_experiments_says_what_came_of_it(data):
-    small = {name: vars(SMALL)[name] for name in ("V", "T", "d", "H", "L")}
-    result = step9.one_run(data, {"muon": False}, 3, steps=4, batch_size=4, **small)
+    result = step9.one_run(data, {"muon": False}, 3, steps=4, batch_size=4, **SIZES)
     assert (result["seed"], result["off"], result["steps"]) == (3, ["muon"], 4)
     assert result["validation_whole"] == result["examinations"][-1]["validation"]
     assert len(result["train_loss"]) == 4

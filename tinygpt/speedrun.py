@@ -5,8 +5,9 @@
 The saved code of https://example.org/tinygpt/chapters/step9-speedrun.html
 """
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,15 @@ __all__ = [
     "INGREDIENTS",
     "QUINTIC",
     "REACH",
+    "SPEED_LOG",
+    "TARGET",
+    "TIMES_LOG",
     "FastBlock",
     "FastGPT",
     "Muon",
     "SpeedConfig",
     "computes_bfloat16",
+    "deal_windows",
     "newton_schulz",
     "optimizers",
     "rate_factor",
@@ -39,8 +44,11 @@ __all__ = [
     "rotate",
     "shift_mix",
     "speed_run",
+    "steps_to",
     "uses_bfloat16",
 ]
+
+TARGET = 1.5178  # nats a character; the reported run of Step 6's recipe at its end
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,12 @@ class SpeedConfig:
         rotary: positions by rotation; else a learned table, as in Step 5.
         qk_norm: queries and keys of one length; else as they come.
         token_shift: each position sees the three characters before it from the start.
+        pair_table: a learned vector for each pair of characters; else for each one.
         zero_start: each block begins as the identity; else small random weights.
         linear_decay: the rate falls in a line to zero; else the schedule of Step 6.
         bfloat16: half-size numbers, where the processor computes with them.
+        every_window: each window once in a pass of the text; else drawn with
+            replacement, as in Step 6.
 
     Built in Step 9: the speed run, section The recipe, with a switch for every
     ingredient:
@@ -65,28 +76,33 @@ class SpeedConfig:
     rotary: bool = True
     qk_norm: bool = True
     token_shift: bool = True
+    pair_table: bool = True
     zero_start: bool = True
     linear_decay: bool = True
     bfloat16: bool = True
+    every_window: bool = True
 
-    steps: int = 600
+    steps: int = 680
     batch_size: int = 64
     seed: int = 1337
-    warmup: int = 20
+    warmup: int = 10
     muon_rate: float = 0.05
-    momentum: float = 0.95
+    momentum: float = 0.9
     adam_rate: float = 0.02
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.8, 0.95)
+    weight_decay: float = 0.05
 
     V: int = 65
     T: int = 64
     d: int = 128
     H: int = 4
     L: int = 4
+    hidden: int = 384
+    pair_width: int = 30
 
     def __post_init__(self) -> None:
         check_sizes(V=self.V, T=self.T, d=self.d, H=self.H, L=self.L)
+        check_sizes(hidden=self.hidden, pair_width=self.pair_width)
         check_sizes(steps=self.steps, batch_size=self.batch_size)
         if self.d % (2 * self.H):
             raise ValueError(
@@ -98,8 +114,8 @@ class SpeedConfig:
 
 
 INGREDIENTS = (
-    *("muon", "rotary", "qk_norm", "token_shift"),
-    *("zero_start", "linear_decay", "bfloat16"),
+    *("muon", "rotary", "qk_norm", "token_shift", "pair_table"),
+    *("zero_start", "linear_decay", "bfloat16", "every_window"),
 )
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # a, b, c: steep at 0, near 1 after five turns
@@ -272,6 +288,43 @@ def shift_mix(e: Tensor, scales: Tensor) -> Tensor:
     return mixed
 
 
+def deal_windows(
+    data: Tensor, T: int, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Deal the windows of a text, each once in a pass, for ever.
+
+    Each pass cuts the text at another place and shuffles, from the global generator.
+    What is too short for a batch at the end of a pass is left out.
+
+    Args:
+        data: character ids (n,).
+        T: length of a window.
+        batch_size: number B of windows.
+
+    Yields:
+        inputs and targets, both (B, T), on the device of ``data``.
+
+    Raises:
+        ValueError: a size is not positive, or the text has too few windows for a batch.
+
+    Built in Step 9: the speed run, section Every window once:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#every-window-once
+    """
+    check_sizes(T=T, batch_size=batch_size)
+    if len(data) < T * (batch_size + 1):
+        raise ValueError(
+            f"the text has {len(data)} characters; a batch of {batch_size} windows of "
+            f"{T} needs {T * (batch_size + 1)}"
+        )
+    while True:
+        first = torch.randint(T, ())
+        order = torch.randperm((len(data) - 1 - int(first)) // T)
+        for batch in order.split(batch_size)[: len(order) // batch_size]:
+            places = first + T * batch[:, None] + torch.arange(T + 1)  # (B, T + 1)
+            windows = data[places.to(data.device)]
+            yield windows[:, :-1], windows[:, 1:]
+
+
 class FastBlock(nn.Module):
     """Pre-norm block with one product for query, key and value.
 
@@ -287,8 +340,8 @@ class FastBlock(nn.Module):
         self.H, self.qk_norm, self.rotary = H, config.qk_norm, config.rotary
         self.qkv = nn.Parameter(torch.empty(3, d, d))  # a stack of three matrices
         self.out = nn.Parameter(torch.zeros(d, d))
-        self.up = nn.Parameter(torch.empty(4 * d, d))
-        self.down = nn.Parameter(torch.zeros(d, 4 * d))
+        self.up = nn.Parameter(torch.empty(config.hidden, d))
+        self.down = nn.Parameter(torch.zeros(d, config.hidden))
         for weight in (self.qkv, self.up):
             nn.init.uniform_(weight, -(d**-0.5), d**-0.5)  # as nn.Linear begins
         if not config.zero_start:
@@ -323,12 +376,8 @@ class FastBlock(nn.Module):
         """Carry the stream (B, T, d) through the block."""
         width = x.shape[-1:]
         x = x + F.linear(self.attend(F.layer_norm(x, width)), self.out)
-        hidden = F.gelu(F.linear(F.layer_norm(x, width), self.up))  # (B, T, 4d)
+        hidden = F.gelu(F.linear(F.layer_norm(x, width), self.up))  # (B, T, hidden)
         return x + F.linear(hidden, self.down)
-
-    def matrices(self) -> list[nn.Parameter]:
-        """The parameters that are maps from vectors to vectors, for Muon."""
-        return [self.qkv, self.out, self.up, self.down]
 
 
 class FastGPT(nn.Module):
@@ -347,6 +396,10 @@ class FastGPT(nn.Module):
         V, T, d = config.V, config.T, config.d
         self.tok = nn.Embedding(V, d)
         self.pos = None if config.rotary else nn.Embedding(T, d)
+        self.pairs = None
+        if config.pair_table:
+            self.pairs = nn.Embedding(V * V, config.pair_width)
+            self.widen = nn.Parameter(torch.zeros(d, config.pair_width))
         self.shift = None
         if config.token_shift:
             self.shift = nn.Parameter(torch.zeros(REACH, d))
@@ -371,9 +424,14 @@ class FastGPT(nn.Module):
         x = self.tok(idx)  # (B, T, d)
         if self.shift is not None:
             x = shift_mix(x, self.shift)
+        if self.pairs is not None:
+            before = F.pad(idx[:, :-1], (1, 0))  # (B, T), id 0 before the first
+            x = x + F.linear(self.pairs(before * self.config.V + idx), self.widen)
         if self.pos is not None:
             x = x + self.pos(torch.arange(n, device=idx.device))
         x = F.layer_norm(x, width)
+        if torch.is_autocast_enabled(idx.device.type):
+            x = x.to(torch.get_autocast_dtype(idx.device.type))
         for block in self.blocks:
             x = block(x)
         logits = self.head(F.layer_norm(x, width)).float()  # (B, T, V)
@@ -385,6 +443,13 @@ class FastGPT(nn.Module):
                 f"{tuple(idx.shape)}"
             )
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The parameters that are maps from vectors to vectors, for Muon."""
+        found = [] if self.pairs is None else [self.widen]
+        for block in self.blocks:
+            found += [block.qkv, block.out, block.up, block.down]
+        return found
 
 
 def rate_factor(step: int, config: SpeedConfig) -> float:
@@ -411,7 +476,7 @@ def optimizers(model: FastGPT) -> list[torch.optim.Optimizer]:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
     """
     config, reference = model.config, TrainConfig()
-    matrices = [weight for block in model.blocks for weight in block.matrices()]
+    matrices = model.matrices()
     ids = {id(weight) for weight in matrices}
     rest = [p for p in model.parameters() if id(p) not in ids]
     adam = torch.optim.AdamW(
@@ -498,10 +563,14 @@ def speed_run(
         model = FastGPT(config).to(device)
         half, working = uses_bfloat16(model), optimizers(model)
         peaks = [optimizer.param_groups[0]["lr"] for optimizer in working]
+        dealt = deal_windows(train_data, config.T, config.batch_size)
         losses, examinations, seconds = [], [], 0.0
         for step in progress(range(until)):
             start = time.perf_counter()
-            inputs, targets = get_batch(train_data, config.T, config.batch_size)
+            if config.every_window:
+                inputs, targets = next(dealt)
+            else:
+                inputs, targets = get_batch(train_data, config.T, config.batch_size)
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
                 _, loss = model(inputs, targets)
             model.zero_grad()
@@ -528,3 +597,44 @@ def speed_run(
         "parameters": sum(p.numel() for p in model.parameters()),
     }
     return model.eval(), log
+
+
+SPEED_LOG = (
+    "step9_experiments.json",
+    0,
+    "",
+)
+TIMES_LOG = (
+    "step9_times.json",
+    0,
+    "",
+)
+
+
+def steps_to(target: float, lengths: list[int], losses: list[float]) -> float:
+    """The steps at which runs of two lengths would meet a loss, by a line between them.
+
+    Args:
+        target: the loss to meet.
+        lengths: steps of the shorter and of the longer run.
+        losses: what each of the two reached.
+
+    Returns:
+        steps; those of the shorter run where that reaches the target, and infinity
+        where the longer one does not.
+
+    Raises:
+        ValueError: there are not two of each, or the lengths do not rise.
+
+    Built in Step 9: the speed run, section The clock:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-clock
+    """
+    if len(lengths) != 2 or len(losses) != 2 or not 0 < lengths[0] < lengths[1]:
+        raise ValueError(f"lengths {lengths}, losses {losses}; expected two, rising")
+    (short, long), (first, second) = lengths, losses
+    if first <= target:
+        return short
+    if second > target:
+        return math.inf
+    share = (first - target) / (first - second)
+    return short * (long / short) ** share
