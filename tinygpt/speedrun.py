@@ -601,13 +601,13 @@ def speed_run(
 
 SPEED_LOG = (
     "step9_experiments.json",
-    0,
-    "",
+    244_891,
+    "db66e832af1485e3f88d6ddf70eaa0451b95ad16c12d2d94b90e081d4e71c61e",
 )
 TIMES_LOG = (
     "step9_times.json",
-    0,
-    "",
+    549,
+    "a47d99a46ca348d27eb1414331dc3768fef65fc1cf334fd947287875d5e0b125",
 )
 
 
