@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ORDER
-from benchmarks.common import FIELDS, FOLDER, spread, table
+from benchmarks.common import FIELDS, FOLDER, table
+from tinygpt.benchmarks import spread
 from tools.pages import ROOT
 
 BENCHMARKS = tuple(
