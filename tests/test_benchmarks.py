@@ -363,6 +363,6 @@ def test_the_page_agrees_with_its_logs_and_proves_the_bytes():
     texts = printed_by("benchmarks")
     assert not any(": False" in text for text in texts)
     assert any("the stored run had the same ids: True" in text for text in texts)
-    assert any("bytes a position: 1024" in text for text in texts)
+    assert any("bytes a position: 1,024" in text for text in texts)
     assert any("least, median, most: 2.82 2.93 3.10" in text for text in texts)
     assert any("64 65,536 65,536 131,072" in text for text in texts)
