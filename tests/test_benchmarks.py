@@ -206,6 +206,8 @@ def test_the_tokenizers_agree_and_without_the_library_the_others_run(
     before = json.loads((REFERENCE / tokenizer.PAGE_LOG).read_text("utf-8"))
     assert set(page) == set(before)
     assert page["same_merges"] is page["same_ids"] is True
+    for flag in ("--store", "--step7"):  # the pages read about the library as well
+        assert tokenizer.main([flag]) == 1
 
 
 def test_the_library_is_compared_where_it_is_installed(texts):
@@ -310,13 +312,26 @@ def test_the_one_command_runs_all_and_writes_logs_and_a_figure(tree, capfd):
     assert "machine: processor" in capfd.readouterr().out
 
 
-def test_a_benchmark_that_cannot_run_is_named_and_leaves_no_old_log(tree, capsys):
-    old = tree / "_build" / "bench" / "nosuch.json"
+def test_a_benchmark_that_breaks_down_is_named_and_leaves_no_old_log(tree, capsys):
+    old = tree / "_build" / "bench" / "memory.json"
     old.parent.mkdir(parents=True, exist_ok=True)
     old.write_text("{}", "utf-8")
-    assert umbrella.run("nosuch", tree, []) is None
-    assert "nosuch: left out" in capsys.readouterr().out
+    logs, broken = umbrella.run_all(["memory"], tree, ["--no-such-flag"])
+    assert (logs, broken) == ([], 1)
+    assert "memory: FAILED" in capsys.readouterr().out
     assert not old.exists()
+
+
+def test_a_missing_library_is_one_line_and_no_failure(tree, monkeypatch, capsys):
+    class Ended:
+        returncode, stderr = (
+            1,
+            "Traceback\nModuleNotFoundError: No module named 'fast'\n",
+        )
+
+    monkeypatch.setattr(umbrella.subprocess, "run", lambda *a, **k: Ended)
+    assert umbrella.run_all(["memory"], tree, []) == ([], 0)
+    assert "memory: left out, ModuleNotFoundError: No" in capsys.readouterr().out
 
 
 def test_the_one_command_goes_on_after_a_benchmark_that_cannot_run(
@@ -357,6 +372,11 @@ def test_a_stored_log_is_whole_true_and_stated_by_the_page(path):
     page = (ROOT / "chapters" / "benchmarks.md").read_text("utf-8")
     assert hashlib.sha256(content).hexdigest() in page
     assert f"{len(content):_}" in page
+    printed = " ".join(printed_by("benchmarks"))
+    if "provisional" in log:
+        assert f"PROVISIONAL, {log['provisional']}" in printed
+    else:
+        assert f"{log['benchmark']}: PROVISIONAL" not in printed
 
 
 def test_the_page_agrees_with_its_logs_and_proves_the_bytes():
