@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ORDER
-from benchmarks.common import FIELDS, FOLDER, spread, table
+from benchmarks.common import FIELDS, FOLDER, table
+from tinygpt.benchmarks import spread
 from tools.pages import ROOT
 
 BENCHMARKS = tuple(
@@ -22,22 +23,50 @@ BENCHMARKS = tuple(
 )
 
 
+class BenchmarkError(Exception):
+    """A benchmark broke down, which is more than that it lacks a library."""
+
+
 def run(name: str, root: Path, flags: Sequence[str]) -> dict[str, Any] | None:
-    """Run one benchmark in a process of its own; return its log, or say why not."""
+    """Run one benchmark in a process of its own.
+
+    Returns:
+        its log; ``None``, with a line that says so, if a library is missing.
+
+    Raises:
+        BenchmarkError: it ended without a log, or with one that lacks a field.
+    """
     path = root / FOLDER / f"{name}.json"
     path.unlink(missing_ok=True)  # an old log must not pass for a new one
     print(f"{name}:", flush=True)
     command = [sys.executable, "-m", f"benchmarks.{name}", "--root", str(root), *flags]
     ended = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    if ended.returncode and ended.stderr.strip():
-        print(f"{name}: left out, {ended.stderr.strip().splitlines()[-1]}", flush=True)
-    if not path.exists():
+    last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if ended.returncode and last.startswith(("ModuleNotFoundError", "ImportError")):
+        print(f"{name}: left out, {last}; `make bench` installs what it needs")
         return None
+    if not path.exists():
+        raise BenchmarkError(f"{name} wrote no log:\n{ended.stderr.strip() or last}")
     log = json.loads(path.read_text(encoding="utf-8"))
     if lacking := [field for field in FIELDS if field not in log]:
-        print(f"{name}: left out, its log lacks {', '.join(lacking)}", flush=True)
-        return None
+        raise BenchmarkError(f"the log of {name} lacks {', '.join(lacking)}")
     return log
+
+
+def run_all(
+    names: Sequence[str], root: Path, flags: Sequence[str]
+) -> tuple[list[dict[str, Any]], int]:
+    """Run benchmarks one after the other; return their logs and how many broke down."""
+    logs, broken = [], 0
+    for name in names:
+        try:
+            log = run(name, root, flags)
+        except BenchmarkError as error:
+            print(f"{name}: FAILED, {error}", flush=True)
+            broken += 1
+        else:
+            logs += [log] if log else []
+    return logs, broken
 
 
 def draw(logs: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -75,7 +104,7 @@ def draw(logs: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 if a check failed or nothing ran."""
+    """Run what was asked for; 1 if a check failed, one broke down, or nothing ran."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.splitlines()[0]
     )
@@ -94,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("a small run is not for the book: --small or --store, not both")
     flags = [f"--{flag}" for flag in ("small", "store") if getattr(options, flag)]
     names = [name for name in BENCHMARKS if name in (options.names or BENCHMARKS)]
-    logs = [log for name in names if (log := run(name, options.root, flags))]
+    logs, broken = run_all(names, options.root, flags)
     if not logs:
         return 1
     where = logs[0]["machine"]
@@ -104,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(log["ratios"] for log in logs):
         paths = draw(logs, options.root / FOLDER)
         print("\nfigure:", *paths)
-    return 0 if all(all(log["checks"].values()) for log in logs) else 1
+    held = all(all(log["checks"].values()) for log in logs)
+    return 0 if held and not broken else 1
 
 
 if __name__ == "__main__":

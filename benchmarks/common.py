@@ -7,6 +7,7 @@ came from, so each log names its machine and the versions.
 """
 
 import argparse
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -15,9 +16,9 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from tinygpt.benchmarks import ratios_by_round, spread
 from tinygpt.corpus import write_whole
 from tools.data import state_reference
 from tools.pages import ROOT
@@ -106,31 +107,18 @@ def ratio(
     Above 1 the contestant is ahead, below 1 the reference.
 
     Raises:
-        ValueError: the two have no rounds, or not equally many.
+        ValueError: the two have no rounds, not equally many, or one that took nothing.
     """
-    ours, theirs = measures[contestant], measures[reference]
-    if not ours or len(ours) != len(theirs):
-        raise ValueError(
-            f"{task}: {contestant} has {len(ours)} rounds and {reference} "
-            f"{len(theirs)}; expected equally many, and at least one"
-        )
+    try:
+        rounds = ratios_by_round(measures[contestant], measures[reference])
+    except ValueError as error:
+        raise ValueError(f"{task}, {contestant} and {reference}: {error}") from None
     return {
         "task": task,
         "contestant": contestant,
         "reference": reference,
-        "rounds": [float(f"{b / a:.4g}") for a, b in zip(ours, theirs, strict=True)],
+        "rounds": [float(f"{value:.4g}") for value in rounds],
     }
-
-
-def spread(rounds: Sequence[float]) -> tuple[float, float, float]:
-    """The least, the median and the largest of some rounds.
-
-    >>> spread([3.0, 1.0, 2.0])
-    (1.0, 2.0, 3.0)
-    """
-    if not rounds:
-        raise ValueError("no rounds; expected at least one")
-    return min(rounds), median(rounds), max(rounds)
 
 
 def report(
@@ -225,5 +213,8 @@ def finish(log: dict[str, Any], root: Path, store: bool) -> int:
     write_whole(root / FOLDER / f"{name}.json", content)
     held = all(log["checks"].values())
     if store and held:
-        state_reference(root, f"benchmarks_{name}.json", content)
+        stored = f"benchmarks_{name}.json"
+        state_reference(root, stored, content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        print(f'for the page: "{name}": ("{stored}", {len(content):_}, "{sha256}"),')
     return 0 if held else 1

@@ -334,6 +334,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv,
         {"step7": f"renew {PAGE_LOG} as well, which the page of Step 7 reads"},
     )
+    if (options.store or options.step7) and not library_is_there():
+        return 1  # the pages read about the library as well
     names = ("alice", "tinyshakespeare")
     texts = {name: load_corpus(name, options.root) for name in names}
     log, found = measure(texts, options.small)
