@@ -5,7 +5,8 @@
 The book: https://example.org/tinygpt/
 
 These names are reached through their modules, because more than one page defines them
-or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
+or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer); write
+(tinygpt.decoding, tinygpt.sampling).
 """
 
 from tinygpt.attention import (
@@ -68,6 +69,21 @@ from tinygpt.corpus import (
     verify_bytes,
     write_whole,
 )
+from tinygpt.decoding import (
+    Decoder,
+    FoldedBlock,
+    OperatorCount,
+    Place,
+    attainable,
+    bytes_read,
+    decode,
+    floor_of,
+    fold,
+    fold_block,
+    generate_fast,
+    prefill,
+    unit_length,
+)
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
 from tinygpt.interpret import (
     Part,
@@ -114,7 +130,6 @@ from tinygpt.sampling import (
     sample,
     sampling_probabilities,
     widened,
-    write,
 )
 from tinygpt.training import (
     REFERENCE,
@@ -193,7 +208,9 @@ __all__ = [
     "CausalSelfAttention",
     "CharMLP",
     "CharTokenizer",
+    "Decoder",
     "FastBPE",
+    "FoldedBlock",
     "FusedMHA",
     "GPTConfig",
     "Head",
@@ -206,8 +223,10 @@ __all__ = [
     "LayerCache",
     "Merge",
     "OneHeadModel",
+    "OperatorCount",
     "PairPlaces",
     "Part",
+    "Place",
     "PowerLaw",
     "Record",
     "SwiGLU",
@@ -223,6 +242,7 @@ __all__ = [
     "apply_temperature",
     "as_prompt",
     "assert_causal",
+    "attainable",
     "attention_weights",
     "bigram_bits",
     "bigram_counts",
@@ -230,6 +250,7 @@ __all__ = [
     "bits_per_byte",
     "bits_per_character",
     "bootstrap_interval",
+    "bytes_read",
     "causal_mask",
     "check_logits",
     "check_share",
@@ -242,6 +263,7 @@ __all__ = [
     "continue_ids",
     "count_pairs",
     "data_folder",
+    "decode",
     "device_line",
     "download_file",
     "draw_windows",
@@ -256,10 +278,14 @@ __all__ = [
     "find_leaks",
     "fit_power_law",
     "fit_windows",
+    "floor_of",
     "flops_per_token",
+    "fold",
+    "fold_block",
     "fuse",
     "future_change",
     "generate",
+    "generate_fast",
     "get_batch",
     "half_bits",
     "head_scores",
@@ -297,6 +323,7 @@ __all__ = [
     "parameter_count",
     "part_changes",
     "penalise_repetition",
+    "prefill",
     "progress",
     "record",
     "replace_pair",
@@ -319,13 +346,13 @@ __all__ = [
     "train_plain",
     "try_check",
     "unigram_probabilities",
+    "unit_length",
     "utf8_bytes",
     "variant_config",
     "verify_bytes",
     "whole_text_loss",
     "widened",
     "windows_loss",
-    "write",
     "write_whole",
 ]
 
