@@ -14,7 +14,8 @@ Then the batch grows, and the decoder is set beside the roofline of this machine
 peak is that of a large product of matrices, the bandwidth that of a dot product of an
 array with itself, for an array as large as the weights and for one far larger than any
 cache. At last the same loops run on a skeleton, a model with the same operators and
-next to no arithmetic in them: its time is the price of the calls.
+next to no arithmetic in them: its time is the price of the calls. And a step of the
+largest batch is divided by what its operators are for.
 
 Times are processor seconds of one thread.
 
@@ -26,6 +27,7 @@ import dataclasses
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -33,6 +35,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.common import FOLDER, arguments, finish, in_turn, ratio, report
 from tinygpt.decoding import (
@@ -54,7 +57,41 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PLAIN, DECODER = "plain loop, cache", "decoder"
 FAR_LARGER = 2**28  # bytes of an array that no cache holds
 
+# What the operators of a step are for.
+KINDS = {
+    "products with the weights": ("mm", "addmm_"),
+    "attention": ("bmm", "_softmax"),
+    "norms, gates, sums and copies": (),  # all others
+}
+
 Actions = dict[str, Callable[[], Any]]
+
+
+class OperatorTime(TorchDispatchMode):
+    """Add up the processor seconds of the operators in a ``with`` block, by kind.
+
+    To listen costs some microseconds for each operator. So it tells something only of
+    operators that take much longer, as those of a large batch do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = dict.fromkeys(KINDS, 0.0)
+
+    def __torch_dispatch__(
+        self,
+        operator: Callable[..., Any],
+        types: Any,
+        args: tuple = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator and add its time to its kind."""
+        name = operator.overloadpacket.__name__
+        kinds = [kind for kind, names in KINDS.items() if name in names]
+        start = time.process_time()
+        result = operator(*args, **(kwargs or {}))
+        self.seconds[(kinds or list(KINDS)[-1:])[0]] += time.process_time() - start
+        return result
 
 
 def new_model(**sizes: int) -> TinyGPT:
@@ -181,6 +218,19 @@ def point(decoder: Decoder, n_new: int, rounds: int, at_least: float) -> dict[st
     }
 
 
+def inside(model: TinyGPT, batch_size: int, n_new: int) -> dict[str, Any]:
+    """Divide the time of a step by what its operators are for; mean over a text."""
+    decoder = Decoder(model, batch_size)
+    act = decoding(decoder, n_new)
+    act()
+    with OperatorTime() as taken:
+        act()
+    return {
+        "batch": batch_size,
+        "seconds": {name: s / (n_new - 1) for name, s in taken.seconds.items()},
+    }
+
+
 def roof(small: bool) -> dict[str, Any]:
     """Measure the machine: FLOP/s of a large product, bytes/s of reading an array."""
     size, far = (128, 2**20) if small else (1_024, FAR_LARGER)
@@ -245,8 +295,9 @@ def operators(model: TinyGPT) -> dict[str, int]:
         with OperatorCount() as plain:
             model(newest, cache=past)
     decoder.prefill(prompt)
+    ids = newest[0]
     with torch.inference_mode(), OperatorCount() as fast:
-        decoder.decode(newest[0])
+        decoder.decode(ids)
     return {PLAIN: plain.operators.total(), DECODER: fast.operators.total()}
 
 
@@ -282,6 +333,7 @@ def measure(small: bool) -> dict[str, Any]:
         model=dataclasses.asdict(model.config),
         batches=batches,
         points=points,
+        inside=inside(model, batches[-1]["batch"], n_new),
         roof=roof(small),
         skeleton=skeleton(model, n_new, rounds, at_least),
     )
