@@ -5,7 +5,8 @@
 The book: https://example.org/tinygpt/
 
 These names are reached through their modules, because more than one page defines them
-or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer).
+or a module has the same name: Block (tinygpt.gpt, tinygpt.transformer); write
+(tinygpt.decoding, tinygpt.sampling).
 """
 
 from tinygpt.attention import (
@@ -79,6 +80,21 @@ from tinygpt.corpus import (
     verify_bytes,
     write_whole,
 )
+from tinygpt.decoding import (
+    Decoder,
+    FoldedBlock,
+    OperatorCount,
+    Place,
+    attainable,
+    bytes_read,
+    decode,
+    floor_of,
+    fold,
+    fold_block,
+    generate_fast,
+    prefill,
+    unit_length,
+)
 from tinygpt.gpt import GPT, MHA, MLP, Head, check_sizes, component_counts, continue_ids
 from tinygpt.interpret import (
     Part,
@@ -125,7 +141,6 @@ from tinygpt.sampling import (
     sample,
     sampling_probabilities,
     widened,
-    write,
 )
 from tinygpt.speedrun import (
     INGREDIENTS,
@@ -233,9 +248,11 @@ __all__ = [
     "CausalSelfAttention",
     "CharMLP",
     "CharTokenizer",
+    "Decoder",
     "FastBPE",
     "FastBlock",
     "FastGPT",
+    "FoldedBlock",
     "FusedMHA",
     "GPTConfig",
     "Head",
@@ -250,8 +267,10 @@ __all__ = [
     "Merge",
     "Muon",
     "OneHeadModel",
+    "OperatorCount",
     "PairPlaces",
     "Part",
+    "Place",
     "PowerLaw",
     "Record",
     "SpeedConfig",
@@ -268,6 +287,7 @@ __all__ = [
     "apply_temperature",
     "as_prompt",
     "assert_causal",
+    "attainable",
     "attention_weights",
     "bigram_bits",
     "bigram_counts",
@@ -275,6 +295,7 @@ __all__ = [
     "bits_per_byte",
     "bits_per_character",
     "bootstrap_interval",
+    "bytes_read",
     "causal_mask",
     "check_logits",
     "check_share",
@@ -289,6 +310,7 @@ __all__ = [
     "count_pairs",
     "data_folder",
     "deal_windows",
+    "decode",
     "device_line",
     "download_file",
     "draw_windows",
@@ -303,11 +325,15 @@ __all__ = [
     "find_leaks",
     "fit_power_law",
     "fit_windows",
+    "floor_of",
     "flops_per_token",
+    "fold",
+    "fold_block",
     "forward_bytes",
     "fuse",
     "future_change",
     "generate",
+    "generate_fast",
     "get_batch",
     "gpt_kept_bytes",
     "half_bits",
@@ -349,6 +375,7 @@ __all__ = [
     "parameter_count",
     "part_changes",
     "penalise_repetition",
+    "prefill",
     "progress",
     "rate_factor",
     "ratios_by_round",
@@ -382,6 +409,7 @@ __all__ = [
     "train_plain",
     "try_check",
     "unigram_probabilities",
+    "unit_length",
     "uses_bfloat16",
     "utf8_bytes",
     "variant_config",
@@ -389,7 +417,6 @@ __all__ = [
     "whole_text_loss",
     "widened",
     "windows_loss",
-    "write",
     "write_whole",
 ]
 
