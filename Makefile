@@ -9,7 +9,7 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	bench slides pdf instructor assignments grade clean FORCE
+	bench distributed slides pdf instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
@@ -149,6 +149,9 @@ bench: $(STAMPS)/data ## measure the tokenizer against what people would use ins
 	  --disable-pip-version-check --no-build-isolation --constraint requirements.lock \
 	  --editable ".[bench]"
 	$(RUN) -m benchmarks.tokenizer $(ARGS)
+
+distributed: $(STAMPS)/data ## train with one and with two processes, and compare
+	$(RUN) -m benchmarks.distributed $(ARGS)
 
 clean: ## remove what was built; .venv and data/ stay
 	rm -rf _build build .pytest_cache .ruff_cache .hypothesis
