@@ -14,6 +14,7 @@ Usage: ``python -m benchmarks.distributed [--store] [--small] [--rounds N] [--st
 """
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -127,6 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     write_whole(options.root / "_build" / "bench" / LOG, content)
     if options.store:
         state_reference(options.root, LOG, content)
+        digest = hashlib.sha256(content).hexdigest()
+        print(f"the page states: {LOG}, {len(content):_} bytes, {digest}")
     return 0 if result["largest_gap"] < 1e-4 else 1
 
 

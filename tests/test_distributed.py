@@ -44,8 +44,15 @@ ARGUMENTS = ["--steps", str(STEPS), "--batch-size", "16", "--eval-every", "50"]
 ARGUMENTS += ["--eval-batches", "2", "--sizes", *map(str, SIZES.values())]
 
 
+class Runs(SimpleNamespace):
+    """What the processes left behind; a failing test need not write it all out."""
+
+    def __repr__(self) -> str:
+        return f"runs in {self.folder}"
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """One process; two; one then two, of which one is killed; then one, and three."""
     folder = tmp_path_factory.mktemp("runs")
     text = folder / "text.txt"
@@ -79,13 +86,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         encoding="utf-8",
         timeout=300,
     )
-    left = (folder / "shared.pt").read_bytes()
+    left = torch.load(folder / "shared.pt", weights_only=True)
+    (folder / "three.pt").write_bytes((folder / "shared.pt").read_bytes())
     files = sorted(path.name for path in folder.iterdir())
-    (folder / "three.pt").write_bytes(left)
     rest_one = alone("rest", *kept("shared.pt"))
     rest_three, _ = benchmark.train(ROOT, 3, 1, *arguments, *kept("three.pt"))
     torch.set_num_threads(threads)
-    return SimpleNamespace(
+    return Runs(
         folder=folder,
         files=files,
         one=one,
@@ -93,7 +100,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         printed=printed,
         early=early,
         killed=killed,
-        left=torch.load(folder / "three.pt", weights_only=True),
+        left=left,
         rest_one=rest_one,
         rest_three=rest_three,
     )
