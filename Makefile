@@ -9,7 +9,7 @@
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help setup data export notebooks book serve test lint reference experiments \
-	bench slides pdf instructor assignments grade clean FORCE
+	bench distributed slides pdf instructor assignments grade clean FORCE
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
@@ -149,6 +149,9 @@ bench: $(STAMPS)/data ## measure against what people would use instead; ARGS="me
 	  --disable-pip-version-check --no-build-isolation --constraint requirements.lock \
 	  --editable ".[bench]" || echo "Not all of it could be installed; the rest runs."
 	$(RUN) -m benchmarks $(ARGS)
+
+distributed: $(STAMPS)/data ## train with one and with two processes, and compare
+	$(RUN) -m benchmarks.distributed $(ARGS)
 
 clean: ## remove what was built; .venv and data/ stay
 	rm -rf _build build .pytest_cache .ruff_cache .hypothesis
