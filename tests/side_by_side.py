@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tools.notebooks import SEVERAL_THREADS
-from tools.pages import ROOT
+from tools.pages import ROOT, SEVERAL_THREADS
 
 try:
     import fcntl

@@ -29,8 +29,7 @@ from nbformat import NotebookNode
 
 from tools.book import cache_folder
 from tools.exercises import edition_text
-from tools.notebooks import SEVERAL_THREADS
-from tools.pages import MYST_EXTENSIONS, ROOT, pages_in_order
+from tools.pages import MYST_EXTENSIONS, ROOT, SEVERAL_THREADS, pages_in_order
 
 QUIET = ["--log-level=ERROR"]  # kernels warn that they do not encrypt what they say
 

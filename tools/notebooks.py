@@ -51,8 +51,6 @@ LANGUAGE = {
 # What pip calls a module, where the two names differ.
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "PyYAML"}
 HIDDEN_SOURCE = {"hide-input", "hide-cell", "exercise-solution"}
-# A page with such a line wants the cores for itself while it runs.
-SEVERAL_THREADS = re.compile(r"set_num_threads\((?!1\))")
 
 # Runs in the kernel before the notebook: hides packages that a reader lacks.
 HIDE = """\
