@@ -44,9 +44,10 @@ def workers() -> int:
 def _notebook(nodeid: str) -> str | None:
     """The stem of the stored notebook that a test runs or compares."""
     file, _, test = nodeid.partition("::")
+    if Path(file).name not in NOTEBOOK_FILES:
+        return None
     stem = test.partition("[")[2].removesuffix("]")
-    known = bool(stem) and (ROOT / "notebooks" / f"{stem}.ipynb").is_file()
-    return stem if known and Path(file).name in NOTEBOOK_FILES else None
+    return stem if (ROOT / "notebooks" / f"{stem}.ipynb").is_file() else None
 
 
 def group(nodeid: str) -> str:

@@ -23,6 +23,7 @@ def test_what_shares_a_run_a_profile_or_a_file_is_one_group():
     assert group(f"{BROWSER}[book/index]") == group("tests/test_browser.py::test_x")
     assert group("tests/test_bpe.py::test_a[x y]") == "tests/test_bpe.py"
     assert group("tests/test_bpe.py::test_a[setup]") == "tests/test_bpe.py"
+    assert group(f"tests/test_bpe.py::test_a[{'long' * 99}]") == "tests/test_bpe.py"
 
 
 def test_long_groups_start_first():
