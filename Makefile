@@ -13,7 +13,8 @@
 unexport PYTHONPATH PYTHONHOME
 export PYTHON
 
-# Extra words for pytest, such as ARGS="-k attention -x", or for the benchmark.
+# Extra words for pytest, such as ARGS="-k attention -x", or for the benchmark. The
+# tests run on all cores, at most four; ARGS="-n 0" runs one after the other.
 ARGS ?=
 # `make book EDITION=student` builds the edition without solutions, in _build/student.
 EDITION ?=
@@ -118,7 +119,7 @@ serve: $(if $(EDITION),$(STAMPS)/$(EDITION),$(STAMPS)/book) ## serve the book on
 	@$(RUN) -m tools.serve --port $(PORT) $(if $(EDITION),--root _build/$(EDITION))
 
 test: $(STAMPS)/book ## re-run every notebook alone, compare every number, test the rest
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest -n auto $(ARGS)
 
 lint: $(READY) ## check style, and that everything generated is fresh
 	$(RUN) -m ruff check .

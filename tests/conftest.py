@@ -1,4 +1,4 @@
-"""What several test files share: the one run of every stored notebook, alone."""
+"""What all tests share: the cores, and the one run of every stored notebook, alone."""
 
 import functools
 import http.server
@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 import pytest
+import side_by_side
 from filelock import FileLock
 
 from tools.notebooks import HIDE, kernel_environment, locked_environment
@@ -71,6 +72,59 @@ def pytest_sessionfinish():
 """
 
 
+# ---- the workers ---------------------------------------------------------------------
+
+# Each worker computes with one thread; the other cores are its neighbours'.
+THREADS = "OMP_NUM_THREADS"
+THREADS_OF_WORKERS = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    words = "has no neighbour while it runs: it looks at the clock, or has threads"
+    config.addinivalue_line("markers", f"alone: {words}")
+    ours = in_worker(config) and THREADS not in os.environ
+    config.stash[THREADS_OF_WORKERS] = ours
+    if ours:
+        os.environ[THREADS] = "1"
+
+
+def in_worker(config: pytest.Config) -> bool:
+    """Is this one of several processes that share the tests?"""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return side_by_side.workers()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: object
+) -> side_by_side.Groups:
+    config.option.loadscopereorder = False  # they come in the order that we want
+    return side_by_side.Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    side_by_side.arrange(items, in_worker(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not in_worker(item.config):
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with side_by_side.neighbours(allowed=not alone):
+        return (yield)
+
+
+# ---- the notebooks -------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Run:
     """What nbval's run of one copied notebook left behind."""
@@ -111,12 +165,13 @@ def startup() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def standalone_run(
-    startup: str, tmp_path_factory: pytest.TempPathFactory
+    startup: str, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Callable[[Path], Run]:
     """Run a stored notebook under nbval, alone in an empty folder, once a session."""
     shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if in_worker(pytestconfig):
         shared = shared.parent
+    dropped = {THREADS} if pytestconfig.stash[THREADS_OF_WORKERS] else set()
 
     def run(stored: Path) -> Run:
         base = shared / "standalone" / stored.stem
@@ -124,15 +179,19 @@ def standalone_run(
         with FileLock(base / "lock"):
             result = base / "result.json"
             if not result.exists():
-                result.write_text(_validate(stored, base, startup), encoding="utf-8")
+                said = _validate(stored, base, startup, dropped)
+                result.write_text(said, encoding="utf-8")
             status, report, received = json.loads(result.read_text("utf-8"))
         return Run(status, report, base / "alone" / stored.name, received)
 
     return run
 
 
-def _validate(stored: Path, base: Path, startup: str) -> str:
-    """One run of nbval; returns exit status, report and received outputs as JSON."""
+def _validate(stored: Path, base: Path, startup: str, dropped: set[str]) -> str:
+    """One run of nbval; returns exit status, report and received outputs as JSON.
+
+    What the workers set for themselves is ``dropped``: the run is a reader's.
+    """
     alone = base / "alone"
     alone.mkdir()
     copy = Path(shutil.copy(stored, alone))
@@ -141,8 +200,9 @@ def _validate(stored: Path, base: Path, startup: str) -> str:
     (base / "conftest.py").write_text(RECORDER, encoding="utf-8")
     environment = kernel_environment(base / "ipython", startup)
     environment |= {"RECEIVED": str(base / "received.json"), "PIP_NO_INDEX": "1"}
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]
+    for name in [*environment]:
+        if name.startswith("PYTEST_") or name in dropped:
+            del environment[name]
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env"]
     command += ["--nbval-cell-timeout=900", "-p", "no:cacheprovider", "--color=no"]
     command += ["-q", f"--rootdir={base}", f"--confcutdir={base}", copy.name]

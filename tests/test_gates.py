@@ -104,6 +104,7 @@ PAINTED = """() => new Promise(done => new PerformanceObserver(list => {
 }).observe({type: 'paint', buffered: true}))"""
 
 
+@pytest.mark.alone
 def test_the_first_view_comes_at_once(browser, address):
     """The best of three, cold each time: a busy machine must not fail a quick page."""
 

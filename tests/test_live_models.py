@@ -459,6 +459,7 @@ def test_a_character_in_several_tokens_appears_whole(page):
 PACE = 900
 
 
+@pytest.mark.alone
 def test_it_writes_at_reading_speed_and_more(page):
     """A thousand tokens a second with the small model, three hundred with the large.
 

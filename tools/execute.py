@@ -17,9 +17,9 @@ if __package__ in (None, ""):
 
 import argparse
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
@@ -29,11 +29,9 @@ from nbformat import NotebookNode
 
 from tools.book import cache_folder
 from tools.exercises import edition_text
-from tools.pages import MYST_EXTENSIONS, ROOT, pages_in_order
+from tools.pages import MYST_EXTENSIONS, ROOT, SEVERAL_THREADS, pages_in_order
 
-LIMIT = 300  # seconds for one cell, as in _config.yml
 QUIET = ["--log-level=ERROR"]  # kernels warn that they do not encrypt what they say
-SEVERAL_THREADS = re.compile(r"set_num_threads\((?!1\))")
 
 
 def cores() -> int:
@@ -41,6 +39,12 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def limit(root: Path) -> int:
+    """The seconds that the build gives one cell, as ``_config.yml`` says."""
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    return config["execute"]["timeout"]
 
 
 def pages_with_code(root: Path) -> list[Path]:
@@ -61,6 +65,7 @@ def as_read(path: Path) -> NotebookNode:
 def fill(root: Path, workers: int) -> list[str]:
     """Run what the cache does not have; returns the pages that failed."""
     cache = get_cache(str(cache_folder(root)))
+    seconds = limit(root)
     missing = {}
     for path in pages_with_code(root):
         node = as_read(path)
@@ -78,7 +83,7 @@ def fill(root: Path, workers: int) -> list[str]:
         print(f"tools.execute: running {path.relative_to(root)}", flush=True)
         folder = str(path.parent)
         return path, single_nb_execution(
-            missing[path], folder, LIMIT, False, extra_arguments=QUIET
+            missing[path], folder, seconds, False, extra_arguments=QUIET
         )
 
     def keep(path: Path, result: ExecutionResult) -> None:

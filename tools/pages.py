@@ -18,6 +18,8 @@ from myst_parser.config.main import MdParserConfig
 ROOT = Path(__file__).resolve().parents[1]
 SAVE = "# @save"
 USE = "# @use"
+# A page with such a line trains with several threads: it wants no neighbour meanwhile.
+SEVERAL_THREADS = re.compile(r"set_num_threads\((?!1\))")
 
 # The syntax extensions of the pages. `_config.yml` lists the same ones for the book.
 MYST_EXTENSIONS = (
