@@ -314,8 +314,9 @@ def farewell(rank: int, world: int, trainer: Trainer) -> str:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#a-process-among-others
     """
     where = "no checkpoint was kept: the run starts again"
-    if trainer.checkpoint is not None and trainer.log["evaluations"]:
-        step = trainer.log["evaluations"][-1]["step"]
+    if trainer.checkpoint is not None and trainer.checkpoint.is_file():
+        state = torch.load(trainer.checkpoint, map_location="cpu", weights_only=True)
+        step = len(state["log"]["train_loss"])
         where = f"the same command goes on from step {step}, {trainer.checkpoint}"
     return (
         f"rank {rank} of {world}: another rank is gone at step {trainer.step}; "
@@ -377,8 +378,8 @@ class Cluster:
         delay: seconds that a message takes on top of its bytes.
         gradient: bytes of one gradient, 4 in float32.
 
-    Built in Beyond one machine, section On paper: who talks longer than he computes?:
-    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-who-talks-longer-than-he-computes
+    Built in Beyond one machine, section On paper: when do they talk longer than they compute?:
+    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
 
     peak: float = 1e15
@@ -393,8 +394,8 @@ class Cluster:
 def ring_bytes(n: int, size: float) -> float:
     """Bytes that each of n ranks sends to take the mean of ``size`` bytes in a ring.
 
-    Built in Beyond one machine, section On paper: who talks longer than he computes?:
-    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-who-talks-longer-than-he-computes
+    Built in Beyond one machine, section On paper: when do they talk longer than they compute?:
+    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
     if n < 1 or size < 0:
         raise ValueError(f"n {n}, size {size}; expected n from 1 and a size from 0")
@@ -406,8 +407,8 @@ def talk_seconds(n: int, N: int, cluster: Cluster) -> float:
 
     The slowest link sets the pace: within a machine the fast one, else the network.
 
-    Built in Beyond one machine, section On paper: who talks longer than he computes?:
-    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-who-talks-longer-than-he-computes
+    Built in Beyond one machine, section On paper: when do they talk longer than they compute?:
+    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
     speed = cluster.inside if n <= cluster.together else cluster.outside
     return ring_bytes(n, N * cluster.gradient) / speed + 2 * (n - 1) * cluster.delay
@@ -416,7 +417,7 @@ def talk_seconds(n: int, N: int, cluster: Cluster) -> float:
 def compute_seconds(N: int, tokens: float, cluster: Cluster) -> float:
     """Seconds of one GPU for a step of N parameters on its ``tokens``: 6 N each.
 
-    Built in Beyond one machine, section On paper: who talks longer than he computes?:
-    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-who-talks-longer-than-he-computes
+    Built in Beyond one machine, section On paper: when do they talk longer than they compute?:
+    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
     return 6 * N * tokens / (cluster.peak * cluster.used)
