@@ -7,33 +7,28 @@ work on the machine meets all three alike; what counts is the ratio inside a rou
 time is the mean of a run's steps on the clock, without the first ones and without
 evaluations. The losses of all runs are compared.
 
-The table is printed, the figures go to ``_build/bench/distributed.json``. With
-``--store`` they become the log that the page reads. ``--small`` shows that it runs.
-
-Usage: ``python -m benchmarks.distributed [--store] [--small] [--rounds N] [--steps N]``
+Usage: ``python -m benchmarks.distributed [--small] [--store]``
 """
 
-import argparse
-import hashlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygpt.corpus import load_corpus, write_whole
-from tools.data import state_reference
+from benchmarks.common import arguments, finish, ratio, report
+from tinygpt.corpus import load_corpus
 from tools.pages import ROOT
-from tools.reference import machine
 
-LOG = "distributed.json"
 LAUNCH = "from tinygpt.distributed import main; main()"
 # The name of a way to train: processes, and threads of each.
-WAYS = {"one": (1, 1), "two": (2, 1), "threads": (1, 2)}
+ONE, TWO, THREADS = "one process", "two processes", "one process, two threads"
+WAYS = {ONE: (1, 1), TWO: (2, 1), THREADS: (1, 2)}
 SMALL = ("--sizes", "16", "32", "2", "2", "--batch-size", "12")
+ROUNDS, STEPS = 5, 50
 
 
 def command(processes: int, *arguments: str) -> list[str]:
@@ -75,62 +70,39 @@ def train(
         return json.loads(record.read_text("utf-8")), done.stdout
 
 
-def measure(root: Path, rounds: int, steps: int, small: bool) -> dict[str, Any]:
+def measure(root: Path, small: bool) -> dict[str, Any]:
     """Train in every way, several rounds; compare the times and the losses."""
-    arguments = ["--steps", str(steps), "--eval-every", str(steps)]
-    arguments += ["--eval-batches", "4", *(SMALL if small else ())]
-    table, gap = [], 0.0
+    rounds, steps = (1, 12) if small else (ROUNDS, STEPS)
+    given = ["--steps", str(steps), "--eval-every", str(steps)]
+    given += ["--eval-batches", "4", *(SMALL if small else ())]
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    gap = 0.0
     for turn in range(rounds):
-        row, losses = {}, {}
+        losses = {}
         for name, (processes, threads) in WAYS.items():
-            record, printed = train(root, processes, threads, *arguments)
-            row[name] = record["seconds_per_step"]
+            record, printed = train(root, processes, threads, *given)
+            seconds[name].append(record["seconds_per_step"])
             losses[name] = record["train_loss"]
             if turn == 0:
-                print(f"{processes} process(es), {threads} thread(s) each\n{printed}")
-            difference = zip(losses["one"], losses[name], strict=True)
-            gap = max(gap, *(abs(a - b) for a, b in difference))
-        table.append(row)
-        print(f"round {turn + 1}:", {k: f"{v * 1e3:.1f} ms" for k, v in row.items()})
-    return {
-        "machine": machine(),
-        "small": small,
-        "steps": steps,
-        "rounds": table,
-        "largest_gap": gap,
-    }
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Measure, print the table, write the figures; fail if the losses differ."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.distributed", description=__doc__.splitlines()[0]
+                print(f"{name}, {threads} thread(s) each\n{printed}", flush=True)
+            pairs = zip(losses[ONE], losses[name], strict=True)
+            gap = max(gap, *(abs(a - b) for a, b in pairs))
+    task = "a training step"
+    return report(
+        "distributed",
+        small,
+        measures=[{"task": task, "unit": "s", "rounds": seconds}],
+        ratios=[ratio(task, seconds, name, ONE) for name in (TWO, THREADS)],
+        checks={"the losses are those of one process, to 1e-4": gap < 1e-4},
+        steps=steps,
+        largest_gap=gap,
     )
-    parser.add_argument("--store", action="store_true", help=f"renew {LOG}")
-    parser.add_argument("--small", action="store_true", help="a small model, few steps")
-    parser.add_argument("--rounds", type=int, help="of all ways; 5, with --small 1")
-    parser.add_argument("--steps", type=int, help="of a run; 100, with --small 12")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
-    options = parser.parse_args(argv)
-    rounds = options.rounds or (1 if options.small else 5)
-    steps = options.steps or (12 if options.small else 100)
-    if rounds < 1 or steps < 6:
-        parser.error(f"{rounds} rounds of {steps} steps; expected 1 and 6 or more")
-    result = measure(options.root, rounds, steps, options.small)
-    for name in ("two", "threads"):
-        ratios = [row["one"] / row[name] for row in result["rounds"]]
-        print(
-            f"{name:<8} {statistics.median(ratios):.2f} times as fast as one "
-            f"({min(ratios):.2f} to {max(ratios):.2f})"
-        )
-    print(f"largest difference of a loss: {result['largest_gap']:.1e}")
-    content = (json.dumps(result) + "\n").encode("utf-8")
-    write_whole(options.root / "_build" / "bench" / LOG, content)
-    if options.store:
-        state_reference(options.root, LOG, content)
-        digest = hashlib.sha256(content).hexdigest()
-        print(f"the page states: {LOG}, {len(content):_} bytes, {digest}")
-    return 0 if result["largest_gap"] < 1e-4 else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write the figures; fail if the losses differ."""
+    options = arguments("distributed", __doc__.splitlines()[0], argv)
+    return finish(measure(options.root, options.small), options.root, options.store)
 
 
 if __name__ == "__main__":
