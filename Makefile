@@ -146,7 +146,7 @@ experiments: $(STAMPS)/data ## run what is missing of the pages' experiments
 
 # What it is compared with is no part of the locked environment, and moves none of it.
 bench: $(STAMPS)/data ## measure against what people would use instead; ARGS="memory" runs one
-	@$(RUN) -c "import tokenizers" 2>/dev/null || $(RUN) -m pip install --quiet \
+	@$(RUN) -c "import tokenizers, transformers" 2>/dev/null || $(RUN) -m pip install --quiet \
 	  --disable-pip-version-check --no-build-isolation --constraint requirements.lock \
 	  --editable ".[bench]" || echo "Not all of it could be installed; the rest runs."
 	$(RUN) -m benchmarks $(ARGS)
