@@ -624,13 +624,15 @@ def steps_to(target: float, lengths: list[int], losses: list[float]) -> float:
         where the longer one does not.
 
     Raises:
-        ValueError: there are not two of each, or the lengths do not rise.
+        ValueError: there are not two of each, or the lengths fall.
 
     Built in Step 9: the speed run, section The clock:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-clock
     """
-    if len(lengths) != 2 or len(losses) != 2 or not 0 < lengths[0] < lengths[1]:
-        raise ValueError(f"lengths {lengths}, losses {losses}; expected two, rising")
+    if len(lengths) != 2 or len(losses) != 2 or not 0 < lengths[0] <= lengths[1]:
+        raise ValueError(
+            f"lengths {lengths}, losses {losses}; expected two, not falling"
+        )
     (short, long), (first, second) = lengths, losses
     if first <= target:
         return short

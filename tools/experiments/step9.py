@@ -23,12 +23,13 @@ from tinygpt.speedrun import INGREDIENTS, SpeedConfig, speed_run
 
 SEEDS = (1337, 1338, 1339)
 # The rows that miss the target, and how many times the steps of the record they get.
+# With none of the ingredients the recipe is close to that of Step 6, whose run is known.
 LONGER = {
     "without muon": 3.0,
     "without rotary": 1.5,
     "without token_shift": 1.5,
+    "without linear_decay": 1.5,
     "without every_window": 1.5,
-    "none of them": 3.0,
 }
 EVERY = 340
 RECORD = "the record"
