@@ -23,7 +23,7 @@ from tinygpt.speedrun import INGREDIENTS, SpeedConfig, speed_run
 
 SEEDS = (1337, 1338, 1339)
 # The rows that miss the target, and how many times the steps of the record they get.
-# With none of the ingredients the recipe is close to that of Step 6, whose run is known.
+# With none of them the recipe is close to that of Step 6, whose long run is known.
 LONGER = {
     "without muon": 3.0,
     "without rotary": 1.5,
