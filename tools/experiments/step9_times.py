@@ -18,7 +18,7 @@ from torch import Tensor
 from tinygpt.gpt import GPT
 from tinygpt.speedrun import SpeedConfig, speed_run
 from tinygpt.training import TrainConfig, Trainer
-from tools.experiments.step9 import one_run, recipes, split_text
+from tools.experiments.step9 import recipes, split_text
 from tools.reference import SEED, SIZES, THREADS
 
 ROUNDS = 5
@@ -76,9 +76,6 @@ def step_times(
 
 
 def runs(root: Path) -> dict[str, Callable[[], dict[str, Any]]]:
-    """The table of the steps, and one whole run under the clock."""
+    """The table of the steps."""
     data = split_text(root)
-    return {
-        "steps": partial(with_threads, partial(step_times, data)),
-        "the record": partial(with_threads, partial(one_run, data, {}, SEED)),
-    }
+    return {"steps": partial(with_threads, partial(step_times, data))}
