@@ -28,7 +28,7 @@ LAUNCH = "from tinygpt.distributed import main; main()"
 ONE, TWO, THREADS = "one process", "two processes", "one process, two threads"
 WAYS = {ONE: (1, 1), TWO: (2, 1), THREADS: (1, 2)}
 SMALL = ("--sizes", "16", "32", "2", "2", "--batch-size", "12")
-ROUNDS, STEPS = 5, 50
+ROUNDS, STEPS = 4, 30
 
 
 def command(processes: int, *arguments: str) -> list[str]:
