@@ -601,8 +601,8 @@ def speed_run(
 
 SPEED_LOG = (
     "step9_experiments.json",
-    244_891,
-    "db66e832af1485e3f88d6ddf70eaa0451b95ad16c12d2d94b90e081d4e71c61e",
+    269_778,
+    "bf8740f661aa60911560ef0c382bed30a38227c166585b322b355f5c338de63d",
 )
 TIMES_LOG = (
     "step9_times.json",
@@ -630,9 +630,7 @@ def steps_to(target: float, lengths: list[int], losses: list[float]) -> float:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-clock
     """
     if len(lengths) != 2 or len(losses) != 2 or not 0 < lengths[0] <= lengths[1]:
-        raise ValueError(
-            f"lengths {lengths}, losses {losses}; expected two, not falling"
-        )
+        raise ValueError(f"lengths {lengths}, losses {losses}; expected two, not falling")
     (short, long), (first, second) = lengths, losses
     if first <= target:
         return short
