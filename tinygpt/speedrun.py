@@ -606,8 +606,8 @@ SPEED_LOG = (
 )
 TIMES_LOG = (
     "step9_times.json",
-    549,
-    "a47d99a46ca348d27eb1414331dc3768fef65fc1cf334fd947287875d5e0b125",
+    746,
+    "dcce878056f6420c967e7f120301a0ff8c9120e88562484fefc35d2779be285a",
 )
 
 
@@ -630,7 +630,9 @@ def steps_to(target: float, lengths: list[int], losses: list[float]) -> float:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-clock
     """
     if len(lengths) != 2 or len(losses) != 2 or not 0 < lengths[0] <= lengths[1]:
-        raise ValueError(f"lengths {lengths}, losses {losses}; expected two, not falling")
+        raise ValueError(
+            f"lengths {lengths}, losses {losses}; expected two, not falling"
+        )
     (short, long), (first, second) = lengths, losses
     if first <= target:
         return short
