@@ -601,13 +601,13 @@ def speed_run(
 
 SPEED_LOG = (
     "step9_experiments.json",
-    244_891,
-    "db66e832af1485e3f88d6ddf70eaa0451b95ad16c12d2d94b90e081d4e71c61e",
+    269_778,
+    "bf8740f661aa60911560ef0c382bed30a38227c166585b322b355f5c338de63d",
 )
 TIMES_LOG = (
     "step9_times.json",
-    549,
-    "a47d99a46ca348d27eb1414331dc3768fef65fc1cf334fd947287875d5e0b125",
+    746,
+    "dcce878056f6420c967e7f120301a0ff8c9120e88562484fefc35d2779be285a",
 )
 
 
