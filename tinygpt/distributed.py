@@ -154,9 +154,7 @@ class DistributedTrainer(Trainer):
     ) -> None:
         parallel = Parallel(model)
         share(config.batch_size, dist.get_rank(), dist.get_world_size())
-        super().__init__(
-            parallel, train_data, val_data, config, checkpoint, **options
-        )
+        super().__init__(parallel, train_data, val_data, config, checkpoint, **options)
         sums = [len(train_data), int(train_data.sum()), int(val_data.sum())]
         begin = torch.tensor([self.step, *sums], device=train_data.device)
         all_begin = [torch.zeros_like(begin) for _ in range(dist.get_world_size())]
@@ -416,9 +414,7 @@ def talk_seconds(n: int, N: int, cluster: Cluster) -> float:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
     speed = cluster.inside if n <= cluster.together else cluster.outside
-    return (
-        ring_bytes(n, N * cluster.gradient) / speed + 2 * (n - 1) * cluster.delay
-    )
+    return ring_bytes(n, N * cluster.gradient) / speed + 2 * (n - 1) * cluster.delay
 
 
 def compute_seconds(N: int, tokens: float, cluster: Cluster) -> float:
