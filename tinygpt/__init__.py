@@ -96,10 +96,12 @@ from tinygpt.decoding import (
     unit_length,
 )
 from tinygpt.distributed import (
+    SHAPES,
     Cluster,
     DistributedTrainer,
     Parallel,
     compute_seconds,
+    counted,
     farewell,
     lost_a_rank,
     main,
@@ -252,6 +254,7 @@ __all__ = [
     "QUINTIC",
     "REACH",
     "REFERENCE",
+    "SHAPES",
     "SPEED_LOG",
     "STEP7_LOG",
     "STORED_ADDRESS",
@@ -328,6 +331,7 @@ __all__ = [
     "context_windows",
     "continue_ids",
     "count_pairs",
+    "counted",
     "data_folder",
     "deal_windows",
     "decode",

@@ -26,14 +26,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tinygpt.chars import CharTokenizer, split_corpus
 from tinygpt.corpus import load_corpus
-from tinygpt.gpt import GPT
+from tinygpt.gpt import GPT, component_counts
 from tinygpt.training import TrainConfig, Trainer, fuse
 
 __all__ = [
+    "SHAPES",
     "Cluster",
     "DistributedTrainer",
     "Parallel",
     "compute_seconds",
+    "counted",
     "farewell",
     "lost_a_rank",
     "main",
@@ -425,3 +427,21 @@ def compute_seconds(N: int, tokens: float, cluster: Cluster) -> float:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
     """
     return 6 * N * tokens / (cluster.peak * cluster.used)
+
+
+SHAPES = {  # V, T, d, H, L; and the tokens of a global batch
+    "ours": ((65, 64, 128, 4, 4), 64 * 64),
+    "small": ((50_257, 1_024, 768, 12, 12), 2**19),
+    "large": ((32_000, 4_096, 4_096, 32, 32), 2**22),
+}
+
+
+def counted(sizes: tuple[int, ...]) -> int:
+    """Count the parameters of a GPT of Step 5 of these sizes, without its memory.
+
+    Built in Beyond one machine, section On paper: when do they talk longer than they
+    compute?:
+    https://example.org/tinygpt/chapters/beyond-one-machine.html#on-paper-when-do-they-talk-longer-than-they-compute
+    """
+    with torch.device("meta"):
+        return component_counts(GPT(*sizes))["total"]
