@@ -155,8 +155,8 @@ def test_a_run_of_one_process_goes_on_in_two(runs):
 
 def test_a_killed_rank_ends_the_job_with_a_clear_message(runs):
     assert runs.killed.returncode not in (0, None)
-    (line,) = [row for row in runs.killed.stdout.splitlines() if "is gone" in row]
-    assert line.startswith("rank 0 of 2: another rank is gone at step 120; the same")
+    (line,) = [row for row in runs.killed.stdout.splitlines() if "broke off" in row]
+    assert line.startswith("rank 0 of 2: the job broke off at step 120; the same")
     assert "goes on from step 100" in line
     assert str(runs.folder / "shared.pt") in line
     cause = runs.killed.stderr.split("Root Cause")[-1]

@@ -271,6 +271,17 @@ def train_in_place(options: argparse.Namespace) -> None:
         parts = split_corpus(data.to(device))
         trainer = DistributedTrainer(model, *parts, config, options.checkpoint)
         begin = trainer.step
+
+        def give_up(*_: object) -> None:
+            """Say where the run goes on, then leave the last word to ``torchrun``."""
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # not in mid-sentence
+            print(farewell(rank, world, trainer), flush=True)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(10)  # it reports the dead rank and ends the others
+            raise SystemExit(1)
+
+        if world > 1:
+            signal.signal(signal.SIGTERM, give_up)
         try:
             if options.kill and options.kill[1] >= begin:
                 trainer.run(options.kill[1])
@@ -286,10 +297,7 @@ def train_in_place(options: argparse.Namespace) -> None:
             if not lost_a_rank(error):
                 raise
             print(error, file=sys.stderr)
-            print(farewell(rank, world, trainer), flush=True)
-            # torchrun sees the dead rank first, reports it, and ends the others.
-            time.sleep(10)
-            raise SystemExit(1) from None
+            give_up()
         if rank == 0:
             per_step = seconds / max(1, config.steps - 1 - warm)
             report(trainer, world, begin)
@@ -310,7 +318,7 @@ def lost_a_rank(error: RuntimeError) -> bool:
 
 
 def farewell(rank: int, world: int, trainer: Trainer) -> str:
-    """What a rank says when it has lost another one, and how to go on.
+    """What a rank says when it cannot go on, and how the run can.
 
     Built in Beyond one machine, section A process among others:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#a-process-among-others
@@ -321,7 +329,7 @@ def farewell(rank: int, world: int, trainer: Trainer) -> str:
         step = len(state["log"]["train_loss"])
         where = f"the same command goes on from step {step}, {trainer.checkpoint}"
     return (
-        f"rank {rank} of {world}: another rank is gone at step {trainer.step}; "
+        f"rank {rank} of {world}: the job broke off at step {trainer.step}; "
         f"{where}, with any number of ranks"
     )
 
