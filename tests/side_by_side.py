@@ -110,8 +110,8 @@ def neighbours(allowed: bool, folder: Path = ROOT / "_build") -> Iterator[None]:
         return
     folder.mkdir(exist_ok=True)
     with (
-        (folder / ".tests-gate.lock").open("w") as gate,
-        (folder / ".tests-room.lock").open("w") as room,
+        (folder / ".tests-gate.lock").open("w", encoding="utf-8") as gate,
+        (folder / ".tests-room.lock").open("w", encoding="utf-8") as room,
     ):
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_SH if allowed else fcntl.LOCK_EX)

@@ -170,7 +170,9 @@ def test_what_is_stored_is_stated_and_neither_small_nor_false(tmp_path, capsys):
     assert not stored.exists()
     assert common.finish(a_log(small=False), tmp_path, store=True) == 0
     content = stored.read_bytes()
-    (entry,) = json.loads((tmp_path / "data/manifest.json").read_text())["reference"]
+    (entry,) = json.loads((tmp_path / "data/manifest.json").read_text("utf-8"))[
+        "reference"
+    ]
     assert entry["sha256"] == hashlib.sha256(content).hexdigest()
     assert entry["sha256"] in capsys.readouterr().out
 
@@ -292,7 +294,8 @@ def test_a_shared_storage_counts_once_and_a_dropped_one_no_more():
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     root = tmp_path_factory.mktemp("bench")
-    for path in ("ch02/alice.txt", "tinyshakespeare/input.txt", "manifest.json"):
+    texts = ("ch02/alice.txt", "tinyshakespeare/input.txt", "manifest.json")
+    for path in (*texts, "reference/step6_log.json"):
         (root / "data" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "data" / path, root / "data" / path)
     return root

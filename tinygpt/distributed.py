@@ -384,7 +384,7 @@ class Cluster:
         peak: operations a second of one GPU, in half precision.
         used: the share of the peak that training reaches.
         together: GPUs in one machine.
-        inside, outside: bytes a second that each GPU sends, within and between machines.
+        inside, outside: bytes a second that a GPU sends, within and between machines.
         delay: seconds that a message takes on top of its bytes.
         gradient: bytes of one gradient, 4 in float32.
 
