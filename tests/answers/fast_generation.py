@@ -84,7 +84,7 @@ def several(decoder, prompt, n_texts, n_new, temperature=1.0):
 """,
         ),
         Wrong(
-            0,
+            1,
             "keeps the logits without a copy",
             """
 def several(decoder, prompt, n_texts, n_new, temperature=1.0):
