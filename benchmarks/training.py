@@ -37,11 +37,13 @@ from tinygpt.training import (
     load_reference,
     whole_text_loss,
 )
+from tinygpt.transformer import parameter_count
 from tools.experiments.step9 import split_text
+from tools.experiments.step9_times import REFERENCE as STEP_6
 from tools.experiments.step9_times import reference_seconds, speed_seconds
 from tools.reference import SEED, SIZES, THREADS
 
-STEP_6, NANO, OURS = "Step 6, head by head", "nanoGPT-style", "speed run"
+NANO, OURS = "nanoGPT-style", "speed run"
 ROUNDS = 5
 
 
@@ -146,18 +148,19 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
         NANO: whole_text_loss(nano, exam),
         OURS: log["examinations"][-1]["validation"],
     }
+    models = {STEP_6: GPT(**SIZES), NANO: nano, OURS: fast}
+    parameters = {name: parameter_count(model) for name, model in models.items()}
     whole = {STEP_6: TrainConfig().steps, NANO: NANO_STEPS, OURS: config.steps}
     pieces = {STEP_6: 10, NANO: 100, OURS: 20}  # steps of each in a round
     rounds: dict[str, list[float]] = {name: [] for name in whole}
+    seconds_a_step = {
+        STEP_6: partial(reference_seconds, data),
+        NANO: lambda steps: train_nano(train_data, steps)[1],
+        OURS: partial(speed_seconds, data, {}),
+    }
     for _ in range(2 if small else ROUNDS):
-        for name, taken in rounds.items():
-            n = 1 if small else pieces[name]
-            if name == STEP_6:
-                taken.append(reference_seconds(data, n))
-            elif name == NANO:
-                taken.append(train_nano(train_data, n)[1])
-            else:
-                taken.append(speed_seconds(data, {}, n))
+        for name, measured in seconds_a_step.items():
+            rounds[name].append(measured(1 if small else pieces[name]))
     runs = {
         name: [seconds * whole[name] for seconds in taken]
         for name, taken in rounds.items()
@@ -174,23 +177,14 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
         checks={
             "the speed run reaches the loss of Step 6": losses[OURS] <= TARGET or small,
             "it is below the nanoGPT-style run": losses[OURS] < losses[NANO] or small,
-            "it has no more parameters": size(fast) <= size(GPT(**SIZES)),
+            "it has no more parameters": parameters[OURS] <= parameters[STEP_6],
         },
         losses=losses,
         steps=whole,
-        parameters={
-            STEP_6: size(GPT(**SIZES)),
-            NANO: size(nano),
-            OURS: size(fast),
-        },
+        parameters=parameters,
         threads=torch.get_num_threads(),
         bfloat16=log["bfloat16"],
     )
-
-
-def size(model: nn.Module) -> int:
-    """The number of parameters."""
-    return sum(p.numel() for p in model.parameters())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
