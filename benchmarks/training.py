@@ -16,7 +16,6 @@ Usage: ``python -m benchmarks.training [--small] [--store]``
 """
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from tinygpt.speedrun import TARGET, SpeedConfig, speed_run
 from tinygpt.training import (
     TrainConfig,
     get_batch,
+    learning_rate,
     load_reference,
     whole_text_loss,
 )
@@ -98,37 +98,30 @@ class NanoGPT(nn.Module):
 
 
 NANO_SIZES = {"V": 65, "T": 64, "d": 128, "H": 4, "L": 4}
-NANO_STEPS, NANO_BATCH, NANO_WARMUP = 2_000, 12, 100
-NANO_PEAK, NANO_END = 1e-3, 1e-4
+NANO_RECIPE = TrainConfig(steps=2_000, batch_size=12, max_rate=1e-3, min_rate=1e-4)
 
 
-def nano_rate(step: int) -> float:
-    """Warm-up in a line, then half a cosine from the peak to its tenth."""
-    if step < NANO_WARMUP:
-        return NANO_PEAK * (step + 1) / (NANO_WARMUP + 1)
-    share = (step - NANO_WARMUP) / (NANO_STEPS - NANO_WARMUP)
-    return NANO_END + (NANO_PEAK - NANO_END) * 0.5 * (1 + math.cos(math.pi * share))
-
-
-def train_nano(train_data: Tensor, steps: int = NANO_STEPS) -> tuple[NanoGPT, float]:
+def train_nano(
+    train_data: Tensor, steps: int = NANO_RECIPE.steps
+) -> tuple[NanoGPT, float]:
     """Train the nanoGPT-style model; return it and its seconds a step."""
     torch.manual_seed(SEED)
     model = NanoGPT(**NANO_SIZES)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() != 2]
     groups = [
-        {"params": matrices, "weight_decay": 0.1},
+        {"params": matrices, "weight_decay": NANO_RECIPE.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    optimizer = torch.optim.AdamW(groups, betas=NANO_RECIPE.betas)
     start = time.perf_counter()
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = nano_rate(step)
-        _, loss = model(*get_batch(train_data, model.T, NANO_BATCH))
+            group["lr"] = learning_rate(step, NANO_RECIPE)
+        _, loss = model(*get_batch(train_data, model.T, NANO_RECIPE.batch_size))
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), NANO_RECIPE.clip)
         optimizer.step()
     return model, (time.perf_counter() - start) / steps
 
@@ -139,7 +132,7 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
     train_data, val_data = data
     config = SpeedConfig()
     exam = val_data[: 20 * config.T] if small else val_data
-    nano, _ = train_nano(train_data, 3 if small else NANO_STEPS)
+    nano, _ = train_nano(train_data, 3 if small else NANO_RECIPE.steps)
     steps = 3 if small else config.steps
     fast, log = speed_run(config, train_data, exam, every=steps, until=steps)
     reference = json.loads(load_reference("step6_log.json", root))
@@ -150,7 +143,7 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
     }
     models = {STEP_6: GPT(**SIZES), NANO: nano, OURS: fast}
     parameters = {name: parameter_count(model) for name, model in models.items()}
-    whole = {STEP_6: TrainConfig().steps, NANO: NANO_STEPS, OURS: config.steps}
+    whole = {STEP_6: TrainConfig().steps, NANO: NANO_RECIPE.steps, OURS: config.steps}
     pieces = {STEP_6: 10, NANO: 100, OURS: 20}  # steps of each in a round
     rounds: dict[str, list[float]] = {name: [] for name in whole}
     seconds_a_step = {

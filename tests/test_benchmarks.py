@@ -217,6 +217,12 @@ def test_the_library_is_compared_where_it_is_installed(texts):
     assert len(log["checks"]) == 6
     assert all(log["checks"].values())
     assert {e["reference"] for e in log["ratios"]} == {"straightforward", "tokenizers"}
+    direct = {
+        e["task"] for e in log["ratios"] if e["contestant"].startswith("tokenizers")
+    }
+    assert direct == {
+        f"{task}, {text}" for task in ("train", "encode") for text in log["texts"]
+    }
     assert found.library["merges"] == found.vocabulary - 256
 
 

@@ -29,9 +29,12 @@ from tinygpt.training import TrainConfig, learning_rate
 from tools.experiments import step9, step9_times
 from tools.pages import ROOT
 
-SIZES = {"V": 11, "T": 8, "d": 16, "H": 2, "L": 2, "hidden": 48, "pair_width": 3}
+SIZES = {"V": 11, "T": 8, "d": 16, "H": 2, "L": 2, "hidden": 48}
 SMALL = SpeedConfig(bfloat16=False, steps=12, batch_size=4, warmup=2, **SIZES)
 quick = settings(max_examples=40, deadline=None)
+each_row = pytest.mark.parametrize(
+    "switches", step9.recipes().values(), ids=step9.recipes()
+)
 
 
 @pytest.fixture(autouse=True)
@@ -303,9 +306,9 @@ def test_the_mix_is_the_sum_of_the_positions_before():
 # The model
 
 
-@pytest.mark.parametrize("off", [None, *INGREDIENTS])
-def test_changing_the_future_changes_nothing_before_it(off):
-    model = stirred(SMALL if off is None else replace(SMALL, **{off: False}))
+@each_row
+def test_changing_the_future_changes_nothing_before_it(switches):
+    model = stirred(replace(SMALL, **switches))
     torch.manual_seed(10)
     ids = torch.randint(11, (2, 8))
     before = model(ids)[0]
@@ -324,33 +327,13 @@ def test_order_matters_beyond_the_shift_through_rotation_alone():
         last = stirred(config)(rows)[0][:, -1]
         return not torch.allclose(last[0], last[1], atol=1e-5)
 
-    bare = replace(SMALL, token_shift=False, pair_table=False, L=1)
+    bare = replace(SMALL, token_shift=False, L=1)
     assert seen(bare)
     model = stirred(replace(bare, rotary=False))
     with torch.no_grad():
         model.pos.weight.zero_()
         last = model(rows)[0][:, -1]
     torch.testing.assert_close(last[0], last[1])
-
-
-def test_a_pair_has_a_vector_of_its_own():
-    """Two characters together give more than the sum of what each gives alone."""
-    config = replace(SMALL, token_shift=False)
-    model = stirred(config)
-    rows = torch.tensor([[a, b] for a in (1, 2) for b in (3, 4)])
-    given = []
-    model.blocks = nn.ModuleList([nn.Identity()])
-    model.blocks[0].register_forward_hook(lambda *args: given.append(args[2]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speedrun.F, "layer_norm", lambda x, *_: x)
-        model(rows)
-    second = given[0][:, 1]  # what the blocks get at the second place
-    crossed = second[0] - second[1] - second[2] + second[3]
-    assert crossed.abs().max() > 1e-3
-    table, V = model.pairs.weight, SMALL.V
-    pair = [table[a * V + b] for a in (1, 2) for b in (3, 4)]
-    expected = (pair[0] - pair[1] - pair[2] + pair[3]) @ model.widen.T
-    torch.testing.assert_close(crossed, expected, rtol=1e-4, atol=1e-5)
 
 
 # The windows
@@ -419,11 +402,11 @@ def test_lengths_that_do_not_rise_are_refused(lengths, losses):
         speedrun.steps_to(1.5, lengths, losses)
 
 
-@pytest.mark.parametrize("off", [None, *INGREDIENTS])
-def test_no_recipe_has_more_parameters_than_the_gpt_of_step_5(off):
+@each_row
+def test_no_recipe_has_more_parameters_than_the_gpt_of_step_5(switches):
     most = sum(p.numel() for p in GPT(65, 64, 128, 4, 4).parameters())
-    config = SpeedConfig() if off is None else SpeedConfig(**{off: False})
-    assert sum(p.numel() for p in FastGPT(config).parameters()) <= most == 816_640
+    model = FastGPT(SpeedConfig(**switches))
+    assert sum(p.numel() for p in model.parameters()) <= most == 816_640
 
 
 def test_the_first_guess_is_the_even_one():
@@ -482,8 +465,7 @@ def test_every_parameter_has_one_optimiser(muon):
     assert isinstance(working[0], Muon) == muon
     matrices = sum(p.numel() for p in working[0].param_groups[0]["params"])
     d, hidden = SMALL.d, SMALL.hidden
-    blocks = SMALL.L * (4 * d**2 + 2 * d * hidden)
-    assert matrices == blocks + d * SMALL.pair_width
+    assert matrices == SMALL.L * (4 * d**2 + 2 * d * hidden)
 
 
 def test_the_rate_rises_at_once_and_falls_in_a_line_to_nearly_zero():
@@ -522,11 +504,9 @@ def test_a_recipe_that_cannot_be_is_refused(sizes):
 # The run
 
 
-@pytest.mark.parametrize("off", [None, *INGREDIENTS])
-def test_every_recipe_learns_a_cycle(off, data):
-    config = replace(SMALL, steps=60, T=8, adam_rate=0.02)
-    if off is not None:
-        config = replace(config, **{off: False})
+@each_row
+def test_every_recipe_learns_a_cycle(switches, data):
+    config = replace(SMALL, steps=60, T=8, adam_rate=0.02, **switches)
     _, log = speed_run(config, *data, every=60)
     assert log["examinations"][-1]["validation"] < 0.75 * math.log(11)
 
@@ -611,8 +591,9 @@ def test_the_rows_of_the_experiments_take_away_one_ingredient_each():
     assert [rows[f"without {name}"] for name in INGREDIENTS] == [
         {name: False} for name in INGREDIENTS
     ]
-    switches = {k for k, v in vars(SpeedConfig()).items() if v is True}
-    assert set(INGREDIENTS) == switches
+    assert rows[step9.ADDED] == {"qk_norm": True}
+    switches = {k: v for k, v in vars(SpeedConfig()).items() if isinstance(v, bool)}
+    assert switches == dict.fromkeys(INGREDIENTS, True) | {"qk_norm": False}
 
 
 def test_the_rows_that_miss_the_target_were_run_for_longer():
@@ -623,7 +604,7 @@ def test_the_rows_that_miss_the_target_were_run_for_longer():
         ends = [runs[f"{row}, seed {s}"]["validation_whole"] for s in step9.SEEDS]
         if sum(ends) > speedrun.TARGET * len(ends):
             missed.add(row)
-    assert missed - {step9.NOTHING} == set(step9.LONGER)
+    assert missed == set(step9.LONGER)
     assert runs.keys() == step9.runs(ROOT).keys()
     for name, run in runs.items():
         assert run["validation_whole"] == run["examinations"][-1]["validation"]
@@ -633,7 +614,8 @@ def test_the_rows_that_miss_the_target_were_run_for_longer():
 
 def test_a_run_of_the_experiments_says_what_came_of_it(data):
     result = step9.one_run(data, {"muon": False}, 3, steps=4, batch_size=4, **SIZES)
-    assert (result["seed"], result["off"], result["steps"]) == (3, ["muon"], 4)
+    assert (result["seed"], result["steps"]) == (3, 4)
+    assert result["switches"] == {"muon": False}
     assert result["validation_whole"] == result["examinations"][-1]["validation"]
     assert len(result["train_loss"]) == 4
 
