@@ -81,7 +81,7 @@ class SpeedConfig:
     every_window: bool = True
     qk_norm: bool = False
 
-    steps: int = 680
+    steps: int = 760
     batch_size: int = 64
     seed: int = 1337
     warmup: int = 10
