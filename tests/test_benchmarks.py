@@ -404,12 +404,8 @@ def run_here(command, **options):
 
     Whatever else is started is a process, as the training of several processes is.
     """
-    module = command[2]
-    if (
-        command[1] != "-m"
-        or not module.startswith("benchmarks.")
-        or (module == ELSEWHERE)
-    ):
+    module = command[2] if command[1] == "-m" else ""
+    if not module.startswith("benchmarks.") or module == ELSEWHERE:
         return run_process(command, **options)
     before, threads, status = sys.argv, torch.get_num_threads(), 0
     said = io.StringIO()
