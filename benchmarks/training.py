@@ -182,7 +182,7 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the figures; fail if a check does not hold."""
     options = arguments("training", __doc__.splitlines()[0], argv)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1 if options.small else THREADS)  # two wait for each other
     return finish(measure(options.small, options.root), options.root, options.store)
 
 

@@ -3,15 +3,10 @@
 Nothing here measures time. A ratio is worked out from rounds that are made up.
 """
 
-import contextlib
 import hashlib
-import io
 import json
-import runpy
 import shutil
-import subprocess
 import sys
-import traceback
 from itertools import pairwise
 from statistics import median
 
@@ -395,40 +390,7 @@ def tree(tmp_path_factory):
     return root
 
 
-ELSEWHERE = "benchmarks.tokenizer"  # has a process of its own in the test as well
-run_process = subprocess.run
-
-
-def run_here(command, **options):
-    """Run ``python -m benchmarks.NAME`` here, where torch has been loaded before.
-
-    Whatever else is started is a process, as the training of several processes is.
-    """
-    module = command[2] if command[1] == "-m" else ""
-    if not module.startswith("benchmarks.") or module == ELSEWHERE:
-        return run_process(command, **options)
-    before, threads, status = sys.argv, torch.get_num_threads(), 0
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            sys.argv = command[2:]
-            runpy.run_module(module, run_name="__main__")
-    except SystemExit as ended:
-        status = ended.code
-    except Exception:
-        said.write(traceback.format_exc())
-        status = 1
-    finally:
-        sys.argv = before
-        torch.set_num_threads(threads)
-    return subprocess.CompletedProcess(command, status, stderr=said.getvalue())
-
-
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
-def test_the_one_command_runs_all_and_writes_logs_and_a_figure(
-    tree, monkeypatch, capfd
-):
-    monkeypatch.setattr(umbrella.subprocess, "run", run_here)
+def test_the_one_command_runs_all_and_writes_logs_and_a_figure(tree, capfd):
     assert umbrella.main(["--small", "--root", str(tree)]) == 0
     folder = tree / "_build" / "bench"
     for name in umbrella.BENCHMARKS:
