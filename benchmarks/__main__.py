@@ -34,7 +34,8 @@ def run(name: str, root: Path, flags: Sequence[str]) -> dict[str, Any] | None:
         its log; ``None``, with a line that says so, if a library is missing.
 
     Raises:
-        BenchmarkError: it ended without a log, or with one that lacks a field.
+        BenchmarkError: it ended without a log, with one that lacks a field, or with a
+            failure that no check of its log tells of.
     """
     path = root / FOLDER / f"{name}.json"
     path.unlink(missing_ok=True)  # an old log must not pass for a new one
@@ -50,6 +51,8 @@ def run(name: str, root: Path, flags: Sequence[str]) -> dict[str, Any] | None:
     log = json.loads(path.read_text(encoding="utf-8"))
     if lacking := [field for field in FIELDS if field not in log]:
         raise BenchmarkError(f"the log of {name} lacks {', '.join(lacking)}")
+    if ended.returncode and all(log["checks"].values()):  # it broke after the log
+        raise BenchmarkError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
     return log
 
 
@@ -126,8 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs, broken = run_all(names, options.root, flags)
     if not logs:
         return 1
-    where = logs[0]["machine"]
-    print("\nmachine:", ", ".join(f"{key} {value}" for key, value in where.items()))
+    where = set.intersection(*(set(log["machine"].items()) for log in logs))
+    facts = [fact for fact in logs[0]["machine"].items() if fact in where]
+    print("\nmachine:", ", ".join(f"{key} {value}" for key, value in facts))
     for log in logs if len(logs) > 1 else ():  # one alone has just been printed
         print("", *table(log), sep="\n")
     if any(log["ratios"] for log in logs):

@@ -14,7 +14,7 @@ import math
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ def versions(*packages: str) -> dict[str, str | None]:
     return found
 
 
+def turns(names: Iterable[str], rounds: int) -> Iterator[str]:
+    """Name whoever runs next, each once a round; every other round backward."""
+    forward = list(names)
+    for turn in range(rounds):
+        yield from forward if turn % 2 == 0 else reversed(forward)
+
+
 def in_turn(
     contestants: dict[str, Callable[[], Any]],
     rounds: int,
@@ -86,13 +93,11 @@ def in_turn(
         action()
         times[name] = max(1, math.ceil(at_least / max(clock() - start, 1e-9)))
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(rounds):
-        names = list(contestants)
-        for name in names if turn % 2 == 0 else reversed(names):
-            start = clock()
-            for _ in range(times[name]):
-                returned[name] = contestants[name]()
-            seconds[name].append((clock() - start) / times[name])
+    for name in turns(contestants, rounds):
+        start = clock()
+        for _ in range(times[name]):
+            returned[name] = contestants[name]()
+        seconds[name].append((clock() - start) / times[name])
     return seconds, returned
 
 

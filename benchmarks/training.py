@@ -8,9 +8,9 @@
   steps. Written here, with PyTorch's fused attention. It is trained in full.
 - *speed run*: Step 9, trained in full.
 
-All are judged on the whole validation text. A step of each is timed in rounds, in turn
-with the others; the time of a run is its steps times the seconds of one. Examinations
-are not counted. The ratio compares whole runs.
+All are judged on the whole validation text. Some steps of each are timed in rounds, in
+turn with the others, by the clock; the time of a run is its steps times the mean of
+those. Examinations are not counted. The ratio compares whole runs.
 
 Usage: ``python -m benchmarks.training [--small] [--store]``
 """
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.common import arguments, finish, ratio, report
+from benchmarks.common import arguments, finish, ratio, report, turns
 from tinygpt.gpt import GPT
 from tinygpt.speedrun import TARGET, SpeedConfig, speed_run
 from tinygpt.training import (
@@ -151,9 +151,8 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
         NANO: lambda steps: train_nano(train_data, steps)[1],
         OURS: partial(speed_seconds, data, {}),
     }
-    for _ in range(2 if small else ROUNDS):
-        for name, measured in seconds_a_step.items():
-            rounds[name].append(measured(1 if small else pieces[name]))
+    for name in turns(seconds_a_step, 2 if small else ROUNDS):
+        rounds[name].append(seconds_a_step[name](1 if small else pieces[name]))
     runs = {
         name: [seconds * whole[name] for seconds in taken]
         for name, taken in rounds.items()
@@ -183,7 +182,7 @@ def measure(small: bool, root: Path) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the figures; fail if a check does not hold."""
     options = arguments("training", __doc__.splitlines()[0], argv)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1 if options.small else THREADS)  # two wait for each other
     return finish(measure(options.small, options.root), options.root, options.store)
 
 

@@ -7,6 +7,8 @@ import hashlib
 import json
 import shutil
 import sys
+from itertools import pairwise
+from statistics import median
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from hypothesis import strategies as st
 from stored_page import printed_by
 
 import benchmarks.__main__ as umbrella
-from benchmarks import ORDER, common, memory, tokenizer
+from benchmarks import ORDER, common, distributed, generation, memory, tokenizer
+from benchmarks import training as runs
 from tinygpt.benchmarks import (
     LiveBytes,
     forward_bytes,
@@ -33,6 +36,7 @@ from tinygpt.transformer import GPTConfig, TinyGPT
 from tools.pages import ROOT
 
 REFERENCE = ROOT / "data" / "reference"
+TEXTS = ("Alice", "Shakespeare")
 STORED = sorted(REFERENCE.glob("benchmarks_*.json"))
 
 
@@ -177,6 +181,56 @@ def test_what_is_stored_is_stated_and_neither_small_nor_false(tmp_path, capsys):
     assert entry["sha256"] in capsys.readouterr().out
 
 
+# The training's
+
+
+def test_a_whole_run_is_its_steps_times_the_seconds_of_one(monkeypatch):
+    """Nothing is trained: what would be timed says who it is, and a made-up time."""
+    order = []
+
+    def timed(name, seconds):
+        order.append(name)
+        return seconds
+
+    nano = runs.NanoGPT(**runs.NANO_SIZES)
+    said = {"examinations": [{"validation": 1.5}], "bfloat16": False}
+    for name, stand_in in {
+        "split_text": lambda root: (torch.zeros(70), torch.zeros(70)),
+        "train_nano": lambda data, steps: (nano, timed(runs.NANO, 0.5)),
+        "speed_run": lambda *given, **more: (nano, said),
+        "whole_text_loss": lambda model, text: 1.9,
+        "reference_seconds": lambda data, steps: timed(runs.STEP_6, 2.0),
+        "speed_seconds": lambda data, switches, steps: timed(runs.OURS, 1.0),
+    }.items():
+        monkeypatch.setattr(runs, name, stand_in)
+    log = runs.measure(False, ROOT)
+    forward = [runs.STEP_6, runs.NANO, runs.OURS]
+    assert order[:7] == [runs.NANO, *forward, *forward[::-1]]  # trained in full first
+    steps = log["steps"]
+    for entry, seconds in zip(log["ratios"], (2.0, 0.5), strict=True):
+        whole = steps[entry["reference"]] * seconds / steps[runs.OURS]
+        assert entry["contestant"] == runs.OURS
+        assert entry["rounds"] == [float(f"{whole:.4g}")] * runs.ROUNDS
+    assert [entry["reference"] for entry in log["ratios"]] == forward[:2]
+    assert all(log["checks"].values())
+
+
+def test_the_public_recipe_is_causal_and_learns():
+    torch.manual_seed(0)
+    model = runs.NanoGPT(V=7, T=6, d=8, H=2, L=2)
+    ids = torch.randint(7, (2, 6))
+    changed = ids.clone()
+    changed[:, 4:] = (changed[:, 4:] + 1) % 7
+    before, after = model(ids)[0], model(changed)[0]
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.equal(before[:, 4:], after[:, 4:])
+    trained, seconds = runs.train_nano(torch.arange(65).repeat(4), steps=12)
+    text = torch.arange(65).repeat(2)[:65]
+    at_random = torch.tensor(65.0).log()
+    assert trained(text[None, :64], text[None, 1:])[1] < at_random
+    assert seconds > 0
+
+
 # The tokenizer's
 
 
@@ -273,6 +327,35 @@ def test_what_is_kept_is_predicted_for_any_sizes(B, T, H, V, L, dh):
         assert parts.pop("total") == sum(parts.values())
 
 
+def test_the_peak_is_in_the_gradient_of_the_logits_where_the_vocabulary_is_large():
+    B, T, V = 2, 16, 512
+    config = GPTConfig(V, T, 16, 2, 1)
+    ids, targets = torch.randint(V, (2, B, T)).unbind()
+    alive = step_bytes(TinyGPT(config), ids.clone(), targets.clone())
+    assert alive["peak"] - alive["after the forward pass"] == 2 * 4 * B * T * V
+
+
+def test_the_simple_sum_is_no_bound_and_one_sequence_is_dearer_fused():
+    """The page's sizes: too large for the GPT, too small for TinyGPT."""
+    B, T, V, d, H, L = 8, 64, 65, 128, 4, 4
+    model, config = GPT(V, T, d, H, L), GPTConfig(512)
+    tiny = TinyGPT(config)
+
+    def simple(model, kept):
+        return 16 * sum(p.numel() for p in model.parameters()) + kept["total"]
+
+    x, y = torch.randint(V, (B, T)), torch.randint(V, (B, T))
+    kept = gpt_kept_bytes(B, T, V, d, H, L)
+    assert step_bytes(model, x, y)["peak"] < simple(model, kept)
+    x, y = torch.randint(512, (B, 128)), torch.randint(512, (B, 128))
+    kept = tinygpt_kept_bytes(config, B, 128)
+    assert step_bytes(tiny, x, y)["peak"] > simple(tiny, kept)
+    for sequences, dearer in ((1, True), (B, False)):
+        heads = gpt_kept_bytes(sequences, T, V, d, H, L)["total"]
+        fused = gpt_kept_bytes(sequences, T, V, d, H, L, fused=True)["total"]
+        assert (fused > heads) is dearer
+
+
 def test_counting_a_step_leaves_the_weights_as_they_were():
     model = GPT(11, 6, 8, 2, 1)
     before = [p.detach().clone() for p in model.parameters()]
@@ -342,6 +425,24 @@ def test_a_benchmark_that_breaks_down_is_named_and_leaves_no_old_log(
     assert not old.exists()
 
 
+def test_a_failure_that_no_check_tells_of_is_not_passed_over(tree, monkeypatch, capsys):
+    """Such as one in storing the log, which comes after all that was measured."""
+    path = tree / "_build" / "bench" / "memory.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = a_log()
+
+    def run(*given, **more):
+        path.write_text(json.dumps(log), "utf-8")
+        return Ended("OSError: the disk is full")
+
+    monkeypatch.setattr(umbrella.subprocess, "run", run)
+    assert umbrella.main(["--root", str(tree), "memory"]) == 1
+    assert "memory: FAILED" in (printed := capsys.readouterr().out)
+    assert "the disk is full" in printed
+    log["checks"]["same"] = False  # its table says this, so it is no breakdown
+    assert umbrella.run_all(["memory"], tree, []) == ([log], 0)
+
+
 def test_a_missing_library_is_one_line_and_no_failure(tree, monkeypatch, capsys):
     ended = Ended("ModuleNotFoundError: No module named 'fast'")
     monkeypatch.setattr(umbrella.subprocess, "run", lambda *a, **k: ended)
@@ -359,12 +460,17 @@ def test_the_one_command_goes_on_after_a_benchmark_that_cannot_run(
     assert umbrella.main(["--root", str(tree), "memory"]) == 1
 
 
-@pytest.mark.parametrize("words", [["nosuch"], ["--small", "--store"]])
-def test_a_wrong_word_is_refused(words, capsys):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch"], "no benchmark is called nosuch"),
+        (["--small", "--store"], "a small run is not for the book"),
+    ],
+)
+def test_a_wrong_word_is_refused(words, said, capsys):
     with pytest.raises(SystemExit):
         umbrella.main(words)
-    said = capsys.readouterr().err
-    assert "no benchmark is called nosuch" in said or "not for the book" in said
+    assert said in capsys.readouterr().err
 
 
 def test_every_benchmark_has_its_place_in_the_order():
@@ -392,6 +498,75 @@ def test_a_stored_log_is_whole_true_and_stated_by_the_page(path):
         assert f"PROVISIONAL, {log['provisional']}" in printed
     else:
         assert f"{log['benchmark']}: PROVISIONAL" not in printed
+
+
+def stored(name):
+    """A stored log, and its rounds by task, contestant and reference."""
+    log = json.loads((REFERENCE / f"benchmarks_{name}.json").read_text("utf-8"))
+    entries = log["ratios"]
+    return log, {
+        (e["task"], e["contestant"], e["reference"]): e["rounds"] for e in entries
+    }
+
+
+def test_of_training_the_page_says_what_the_log_says():
+    log, rounds = stored("training")
+    task, losses = "a whole run", log["losses"]
+    assert min(rounds[task, runs.OURS, runs.STEP_6]) > 4  # a small part of the time
+    assert abs(losses[runs.OURS] - losses[runs.STEP_6]) < 0.02  # about the same
+    assert 2 / 3 < median(rounds[task, runs.OURS, runs.NANO]) < 3 / 2  # about as long
+    assert losses[runs.OURS] < losses[runs.NANO] - 0.2  # far lower
+
+
+def test_of_generation_the_page_says_what_the_log_says():
+    _, rounds = stored("generation")
+    ours, plain = generation.DECODER, generation.PLAIN
+    alone = [taken for (task, *_), taken in rounds.items() if task == "batch 1"]
+    assert all(min(taken) > 1 for taken in alone)
+    assert median(rounds["batch 1", ours, plain]) > 3  # several times as fast
+    leads = [median(rounds[f"batch {B}", ours, plain]) for B in generation.BATCHES]
+    assert all(later < earlier for earlier, later in pairwise(leads))
+
+
+def test_of_tokenizers_the_page_says_what_the_log_says():
+    _, rounds = stored("tokenizer")
+    plain, ours, theirs = tokenizer.PLAIN, tokenizer.OURS, tokenizer.THEIRS
+    on_lines = tokenizer.THEIRS_ON_LINES
+    names = {"train": ("train on lines", on_lines), "encode": ("encode", theirs)}
+    for task, (against, library) in names.items():
+        ahead = {name: rounds[f"{task}, {name}", ours, plain] for name in TEXTS}
+        assert min(ahead["Alice"]) > 4  # by far
+        assert median(ahead["Shakespeare"]) > median(ahead["Alice"])
+        for name in TEXTS:
+            assert max(rounds[f"{against}, {name}", ours, theirs]) < 1
+            direct = rounds.get((f"{task}, {name}", library, plain))
+            assert direct is None or median(direct) > median(ahead[name])
+    tasks = [f"train on {n:,} bytes, Shakespeare" for n in tokenizer.PREFIXES]
+    leads = [median(rounds[task, ours, theirs]) for task in tasks]
+    assert all(later > earlier for earlier, later in pairwise(leads))
+    assert leads[-1] > 1
+
+
+def test_of_processes_the_page_says_what_the_log_says():
+    _, rounds = stored("distributed")
+    task, one = "a training step", distributed.ONE
+    two = rounds[task, distributed.TWO, one]
+    threads = rounds[task, distributed.THREADS, one]
+    assert median(two) > 1.6  # near to twice
+    assert all(a > b for a, b in zip(two, threads, strict=True))
+
+
+def test_of_memory_the_page_says_what_the_log_says():
+    log, _ = stored("memory")
+    largest = {row["model"]: row for row in log["rows"]}
+    for row in largest.values():
+        assert row["state"] < row["peak"] / 10  # the small part
+        assert row["kept"] > 3 / 4 * row["peak"]  # most of a step
+    heads = largest["heads"]
+    assert heads["predicted"]["attention matrices"] < heads["kept"] / 5
+    spared = heads["kept"] - largest["fused"]["kept"]
+    matrices = heads["predicted"]["attention matrices"]
+    assert 0.9 * matrices < spared < matrices  # what takes their place is little
 
 
 def test_the_page_agrees_with_its_logs_and_proves_the_bytes():
