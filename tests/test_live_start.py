@@ -21,7 +21,7 @@ def again(page: sync_api.Page) -> sync_api.Locator:
     return page.get_by_role("button", name="Try again")
 
 
-@pytest.mark.parametrize("figure, options, missing", MISSING)
+@pytest.mark.parametrize(("figure", "options", "missing"), MISSING)
 def test_a_second_try_brings_the_figure_to_life(
     browser, site, figure, options, missing
 ):
@@ -50,7 +50,7 @@ def test_a_try_that_fails_once_more_says_so_and_offers_the_next(browser, site):
     page.goto(site.figure("training"))
     page.wait_for_selector(FAILED)
     page.unroute("**/run.json")
-    page.route("**/run.json", held.append)
+    page.route("**/run.json", lambda found: held.append(found))
     with page.expect_request("**/run.json"):
         again(page).click()
     note = page.locator(".live-note")
