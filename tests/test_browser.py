@@ -264,6 +264,69 @@ def test_on_paper_everything_is_open_and_nothing_is_there_to_click(browser, addr
     found.page.context.close()
 
 
+def test_two_prints_in_a_row_put_the_page_back_as_it_was(browser, address):
+    """A browser may say that it prints twice before it says that it has printed."""
+    found = open_page(browser, address, "chapters/step5-gpt.html", "dark")
+    look = (
+        "[document.documentElement.dataset.theme,"
+        "document.querySelectorAll('article details:not([open])').length,"
+        "document.querySelectorAll('article .toggle-hidden').length]"
+    )
+    before = found.query(look)
+    assert before[0] == "dark"
+    assert min(before[1:]) > 0
+    for events in (["before", "before", "after"], ["before", "after", "after"]):
+        for event in events:
+            found.query(f"dispatchEvent(new Event('{event}print'))")
+            if event == "before":
+                assert found.query(look) == ["light", 0, 0]
+        assert found.query(look) == before
+    found.page.context.close()
+
+
+# Degrees by which an element is turned.
+TURNED = """e => {
+  const {a, b} = new DOMMatrix(getComputedStyle(e).transform);
+  return Math.round(Math.atan2(b, a) * 180 / Math.PI);
+}"""
+
+
+def test_the_arrows_of_all_folds_point_the_same_way(browser, address):
+    """Both are drawn pointing to the right; the styles turn them."""
+    found = open_page(browser, address, "chapters/ch02-transformer.html", "light")
+    hint = found.page.locator("details.sd-dropdown", has_text="Hint").first
+    solution = found.page.locator("div.admonition.solution").first
+    arrows = [
+        hint.locator(".sd-summary-chevron-right svg.sd-octicon-chevron-right"),
+        solution.locator("svg.toggle-chevron-right"),
+    ]
+
+    def all_turn_to(degrees: int) -> None:
+        for arrow in arrows:
+            found.page.wait_for_function(
+                f"([e, degrees]) => ({TURNED})(e) == degrees",
+                arg=[arrow.element_handle(), degrees],
+                timeout=5_000,
+            )
+
+    all_turn_to(0)
+    hint.locator("summary").click()
+    solution.locator("button.toggle-button").click()
+    all_turn_to(90)
+    found.page.context.close()
+
+
+def test_the_formula_of_the_rate_fits_on_a_phone(browser, address):
+    found = open_page(
+        browser, address, "chapters/step6-training.html", "phone", ready=rest
+    )
+    formula = found.page.locator("div.math", has_text="cos").locator("mjx-container")
+    assert formula.count() == 1
+    shown, needed = formula.evaluate("e => [e.clientWidth, e.scrollWidth]")
+    assert 300 < needed <= shown
+    found.page.context.close()
+
+
 def test_folded_code_opens(browser, address):
     found = open_page(browser, address, "book/status.html", "light")
     code = found.page.locator("details.hide div.cell_input").first
@@ -280,6 +343,26 @@ def test_search_finds_the_kv_cache(browser, address):
         "[...document.querySelectorAll('#search-results ul.search li a')]"
         ".some(a => a.href.includes('chapters/ch02-transformer.html'))"
     )
+    assert (found.external, found.refused, found.errors) == ([], [], [])
+    found.page.context.close()
+
+
+@pytest.mark.parametrize("word", ["constructor", "__proto__", "toString"])
+def test_search_takes_words_that_every_object_has(browser, address, word):
+    """They were found in the objects that hold the index, and ended the search."""
+    found = open_page(browser, address, f"search.html?q={word}", "light")
+    summary = found.page.locator("#search-results .search-summary")
+    summary.filter(has_text="earch").wait_for()
+    links = found.page.locator("#search-results ul.search li > a")
+    shown = {urlsplit(a.evaluate("a => a.href")).path[1:] for a in links.all()}
+    assert shown <= {f"{page}.html" for page in PAGES}
+    stored = found.query(
+        "(word => [Search._index.terms[word] ?? []].flat()"
+        ".map(i => `${Search._index.docnames[i]}.html`))"
+        f"({json.dumps(word.lower())})"
+    )
+    assert bool(stored) == (word == "constructor")
+    assert set(stored) <= shown
     assert (found.external, found.refused, found.errors) == ([], [], [])
     found.page.context.close()
 

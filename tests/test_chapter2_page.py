@@ -9,12 +9,16 @@ import inspect
 import re
 from dataclasses import dataclass
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
+import torch
 from answers.ch02_transformer import WRONG
+from chapter2 import chapter_model
+from matplotlib.figure import Figure
 
 from tinygpt.corpus import CORPORA
-from tinygpt.transformer import train_model
+from tinygpt.transformer import kv_cache_bytes, train_model
 from tools.exercises import read_exercises
 from tools.pages import ROOT, read_page
 
@@ -439,3 +443,47 @@ def test_nothing_that_is_for_graders_is_in_the_notebook(exercise):
 )
 def test_an_exercise_is_about(subject):
     assert any(subject in title for title in exercises())
+
+
+# ---- what the drawn figures show -----------------------------------------------------
+
+
+def drawn(name: str) -> Figure:
+    """The figure that the chapter's cell of this name draws, in the book's style."""
+    page = read_page(ROOT / "chapters" / "ch02-transformer.md")
+    (source,) = (
+        cell.source
+        for cell in page.cells
+        if cell.options.get("mystnb", {}).get("figure", {}).get("name") == name
+    )
+    parts = {"decode, batch 1": 1, "prefill, 512 tokens": 512}
+    given = {
+        **{"torch": torch, "plt": plt, "peak": 100e12, "bandwidth": 2e12},
+        **{"balance": 50.0, "points": parts, "model": chapter_model()},
+        **{"with_cache": torch.arange(2), "kv_cache_bytes": kv_cache_bytes},
+    }
+    exec(compile(source, name, "exec"), given)
+    figure = plt.gcf()
+    figure.canvas.draw()
+    return figure
+
+
+@pytest.mark.parametrize("name", ["fig-roofline", "fig-cache-bytes"])
+def test_no_label_lies_on_a_line_or_leaves_the_figure(name):
+    with plt.rc_context(fname=ROOT / "book" / "tinygpt.mplstyle"):
+        plt.switch_backend("agg")
+        figure = drawn(name)
+    (ax,) = figure.axes
+    assert len(ax.texts) == 3
+    for label in ax.texts:
+        box = label.get_window_extent()
+        assert ax.bbox.contains(*box.min), label.get_text()
+        assert ax.bbox.contains(*box.max), label.get_text()
+        for line in ax.lines:
+            # A line as the browser shows it: from point to point, and as wide as it is.
+            path = line.get_transform().transform_path(line.get_path())
+            half = line.get_linewidth() / 2 * figure.dpi / 72
+            assert not path.intersects_bbox(box.padded(half), filled=False), (
+                f"{label.get_text()!r} lies on a line of {name}"
+            )
+    plt.close(figure)

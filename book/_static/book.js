@@ -8,11 +8,27 @@ if (typeof Search !== "undefined") {
     document.createElement("p");
 }
 
+/* Sphinx looks words up in plain objects, and finds there also what every object has:
+   "constructor" and "__proto__" then end its search with an error or a page that does
+   not exist. The lists of words keep the one method that Sphinx calls, and no more. */
+if (typeof Search !== "undefined") {
+  const own = Object.create(null, {
+    hasOwnProperty: { value: Object.prototype.hasOwnProperty },
+  });
+  const searchTerms = Search.performTermsSearch;
+  Search.performTermsSearch = (...terms) => {
+    const { terms: inText, titleterms: inTitles } = Search._index;
+    for (const list of [inText, inTitles]) Object.setPrototypeOf(list, own);
+    return searchTerms(...terms);
+  };
+}
+
 /* Before a page is printed, open what is folded and take the light colours; afterwards,
-   put everything back. The folded boxes of the pages are opened by their own script. */
+   put everything back, last things first, since a browser may say "before" twice. The
+   folded boxes of the pages are opened by their own script. */
 {
   /** @type {(() => void)[]} */
-  let undo = [];
+  const undo = [];
   addEventListener("beforeprint", () => {
     const root = document.documentElement;
     const theme = root.dataset.theme;
@@ -24,8 +40,7 @@ if (typeof Search !== "undefined") {
     }
   });
   addEventListener("afterprint", () => {
-    for (const step of undo) step();
-    undo = [];
+    while (undo.length) undo.pop()();
   });
 }
 

@@ -179,7 +179,12 @@ export async function mount(panel, { title, base, model: name }) {
   const start = STARTS[name];
   if (!start) throw new Error(`there is no model “${name}” that could write`);
   const remote = new Remote(base);
-  const { config, described } = await remote.ask("load", { base, name });
+  const { config, described } = await remote
+    .ask("load", { base, name })
+    .catch((error) => {
+      remote.close(); // another try makes a worker of its own
+      throw error;
+    });
   const tokenizer = makeTokenizer(described);
   const slides = name === "step6"; // its window moves on; Chapter 2's page is full
 

@@ -27,6 +27,12 @@ export class Remote {
     else resolve(answer);
   }
 
+  /** End the worker; nothing that was asked of it is answered any more. */
+  close() {
+    this.worker.terminate();
+    this.waiting.clear();
+  }
+
   /**
    * @param {string} task   see worker.js
    * @param {Object} [about]
