@@ -44,7 +44,7 @@ from tools.experiments.step9_times import reference_seconds, speed_seconds
 from tools.reference import SEED, SIZES, THREADS
 
 NANO, OURS = "nanoGPT-style", "speed run"
-ROUNDS = 5
+ROUNDS = 15
 
 
 class NanoGPT(nn.Module):

@@ -8,7 +8,8 @@
    `panel` is an empty element to draw in. `options` are the figure's data attributes,
    with `title`, and `base`, the address of this folder. The static figure stays until
    mount has finished, and comes back on paper. If anything fails, it stays, a sentence
-   says why, and a button tries again with a new panel. A classic script, since a browser refuses modules of file://. */
+   says why, and a button tries again with a new panel. A classic script, since a browser
+   refuses modules of file://. */
 
 (() => {
   "use strict";
