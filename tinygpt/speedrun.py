@@ -81,7 +81,7 @@ class SpeedConfig:
     every_window: bool = True
     qk_norm: bool = False
 
-    steps: int = 760
+    steps: int = 720
     batch_size: int = 64
     seed: int = 1337
     warmup: int = 10
@@ -145,11 +145,18 @@ def newton_schulz(G: Tensor, turns: int = 5) -> Tensor:
     a, b, c = QUINTIC
     wide = G.shape[-2] <= G.shape[-1]
     X = G if wide else G.mT  # the square X X^T is then the small one
+    X = X.reshape(-1, *X.shape[-2:])  # (n, r, s) with r the smaller side
     X = X / X.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)  # none above one
     for _ in range(turns):
-        A = X @ X.mT  # (..., r, r) with r the smaller side
-        X = a * X + (b * A + c * A @ A) @ X
-    return X if wide else X.mT
+        A = X @ X.mT  # (n, r, r)
+        B = torch.baddbmm(A, A, A, beta=b, alpha=c)  # b A + c A A
+        X = torch.baddbmm(X, B, X, beta=a)  # a X + B X
+    return X.reshape(G.shape) if wide else X.mT.reshape(G.shape)
+
+
+def _is_tall(p: Tensor) -> bool:
+    """Has a matrix, or each of a stack, more rows than columns?"""
+    return p.shape[-2] > p.shape[-1]
 
 
 class Muon(torch.optim.Optimizer):
@@ -210,13 +217,15 @@ class Muon(torch.optim.Optimizer):
             for p in (p for p in group["params"] if p.grad is not None):
                 ahead = self._momentum(p, group["momentum"])
                 ahead = ahead.reshape(-1, *p.shape[-2:])  # a stack, if of one
-                by_shape.setdefault(p.shape[-2:], []).append((p, ahead))
-            for (rows, columns), pairs in by_shape.items():
-                stack = torch.cat([ahead for _, ahead in pairs])  # (n, rows, columns)
+                flat = ahead.mT if _is_tall(p) else ahead
+                by_shape.setdefault(flat.shape[-2:], []).append((p, flat))
+            for pairs in by_shape.values():
+                stack = torch.cat([flat for _, flat in pairs])  # (n, r, s), r <= s
                 update = newton_schulz(stack.to(self.dtype or stack.dtype), self.turns)
-                rate = group["lr"] * max(1.0, rows / columns) ** 0.5
-                parts = update.split([len(ahead) for _, ahead in pairs])
+                parts = update.split([len(flat) for _, flat in pairs])
                 for (p, _), part in zip(pairs, parts, strict=True):
+                    rate = group["lr"] * max(1.0, p.shape[-2] / p.shape[-1]) ** 0.5
+                    part = part.mT if _is_tall(p) else part
                     p.mul_(1 - group["lr"] * group["weight_decay"])
                     p.add_(part.reshape(p.shape).to(p.dtype), alpha=-rate)
         return loss

@@ -33,7 +33,7 @@ MISSED = (
     *("without linear_decay", "without every_window"),
 )
 LONGER = 1.5  # times the steps of the record
-EVERY = 380
+EVERY = 360
 LOG = "step9_experiments.json"
 
 
