@@ -513,7 +513,7 @@ def test_of_training_the_page_says_what_the_log_says():
     log, rounds = stored("training")
     task, losses = "a whole run", log["losses"]
     assert min(rounds[task, runs.OURS, runs.STEP_6]) > 4  # a small part of the time
-    assert abs(losses[runs.OURS] - losses[runs.STEP_6]) < 0.02  # about the same
+    assert losses[runs.OURS] < losses[runs.STEP_6]
     assert 2 / 3 < median(rounds[task, runs.OURS, runs.NANO]) < 3 / 2  # about as long
     assert losses[runs.OURS] < losses[runs.NANO] - 0.2  # far lower
 
