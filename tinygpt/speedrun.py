@@ -601,13 +601,13 @@ def speed_run(
 
 SPEED_LOG = (
     "step9_experiments.json",
-    269_778,
-    "bf8740f661aa60911560ef0c382bed30a38227c166585b322b355f5c338de63d",
+    355_747,
+    "d5253c6a1b06da70f1852b281e4ec972f05805bb24fca0ca16c28cb7d508b82b",
 )
 TIMES_LOG = (
     "step9_times.json",
-    746,
-    "dcce878056f6420c967e7f120301a0ff8c9120e88562484fefc35d2779be285a",
+    699,
+    "d07d980d181392e343d314f97fad951397bc32234f04feb7026529749b74e7a1",
 )
 
 
