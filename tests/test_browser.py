@@ -297,7 +297,7 @@ def test_the_arrows_of_all_folds_point_the_same_way(browser, address):
     hint = found.page.locator("details.sd-dropdown", has_text="Hint").first
     solution = found.page.locator("div.admonition.solution").first
     arrows = [
-        hint.locator(".sd-summary-chevron-right svg.sd-octicon-chevron-right"),
+        hint.locator(".sd-summary-chevron-right"),
         solution.locator("svg.toggle-chevron-right"),
     ]
 
