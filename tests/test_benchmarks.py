@@ -213,6 +213,11 @@ def test_a_whole_run_is_its_steps_times_the_seconds_of_one(monkeypatch):
         assert entry["rounds"] == [float(f"{whole:.4g}")] * runs.ROUNDS
     assert [entry["reference"] for entry in log["ratios"]] == forward[:2]
     assert all(log["checks"].values())
+    claims = [
+        check for check in log["checks"] if "reaches" in check or "below" in check
+    ]
+    assert len(claims) == 2
+    assert not set(claims) & set(runs.measure(True, ROOT)["checks"])  # of a few steps
 
 
 def test_the_public_recipe_is_causal_and_learns():

@@ -168,7 +168,7 @@ class Muon(torch.optim.Optimizer):
     Args:
         params: the parameters, each of at least two axes.
         lr: length of a step; the update's singular values are near one before it.
-        momentum: how much of the running sum of gradients is kept, from 0 to below 1.
+        momentum: how much of the running mean of gradients is kept, from 0 to below 1.
         weight_decay: the weights shrink by ``lr * weight_decay`` at each step.
         turns: of the polynomial.
         dtype: the number format of the polynomial; by default that of the gradients.
@@ -469,6 +469,28 @@ def rate_factor(step: int, config: SpeedConfig) -> float:
     return min((step + 1) / (config.warmup + 1), 1 - step / config.steps)
 
 
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether a device computes with bfloat16 itself, so that it saves time there.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    parts = ("avx512_bf16", "amx_bf16", "bf16")
+    return device.type == "cpu" and any(known.get(part, False) for part in parts)
+
+
+def uses_bfloat16(model: FastGPT) -> bool:
+    """Whether a run of this model computes in bfloat16: asked for, and worth it.
+
+    Built in Step 9: the speed run, section The run:
+    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
+    """
+    return model.config.bfloat16 and computes_bfloat16(model.head.weight.device)
+
+
 def optimizers(model: FastGPT) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks and AdamW for the rest, or AdamW for all.
 
@@ -498,28 +520,6 @@ def optimizers(model: FastGPT) -> list[torch.optim.Optimizer]:
         weight_decay=reference.weight_decay,
     )
     return [plain, adam]
-
-
-def computes_bfloat16(device: torch.device) -> bool:
-    """Whether a device computes with bfloat16 itself, so that it saves time there.
-
-    Built in Step 9: the speed run, section The run:
-    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
-    """
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    known = getattr(torch.cpu, "get_capabilities", dict)()
-    parts = ("avx512_bf16", "amx_bf16", "bf16")
-    return device.type == "cpu" and any(known.get(part, False) for part in parts)
-
-
-def uses_bfloat16(model: FastGPT) -> bool:
-    """Whether a run of this model computes in bfloat16: asked for, and worth it.
-
-    Built in Step 9: the speed run, section The run:
-    https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
-    """
-    return model.config.bfloat16 and computes_bfloat16(model.head.weight.device)
 
 
 def speed_run(
