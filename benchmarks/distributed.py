@@ -73,7 +73,7 @@ def train(
 def measure(root: Path, small: bool) -> dict[str, Any]:
     """Train in every way, several rounds; compare the times and the losses."""
     rounds, steps = (1, 12) if small else (ROUNDS, STEPS)
-    given = ["--steps", str(steps), "--eval-every", str(steps)]
+    given = ["--cpu", "--steps", str(steps), "--eval-every", str(steps)]
     given += ["--eval-batches", "4", *(SMALL if small else ())]
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     gap = 0.0

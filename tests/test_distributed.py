@@ -40,7 +40,7 @@ STEPS = 200
 SIZES = {"T": 16, "d": 32, "H": 2, "L": 2}
 # Sixteen rows are no multiple of three, so three ranks have unequal shares.
 ARGUMENTS = ["--steps", str(STEPS), "--batch-size", "16", "--eval-every", "50"]
-ARGUMENTS += ["--eval-batches", "2", "--sizes", *map(str, SIZES.values())]
+ARGUMENTS += ["--eval-batches", "2", "--sizes", *map(str, SIZES.values()), "--cpu"]
 
 
 class Runs(SimpleNamespace):
@@ -266,22 +266,48 @@ def test_its_checkpoint_is_one_of_the_plain_trainer(group, tmp_path):
     assert torch.equal(plain.model.head.weight, kept)
 
 
-def test_ranks_that_begin_at_different_steps_are_refused(group, monkeypatch):
+@pytest.mark.parametrize("differs", range(6), ids=lambda at: f"number {at}")
+def test_ranks_that_begin_differently_are_refused(group, monkeypatch, differs):
+    """By step, by length and sums of the data, by recipe, by weights."""
+
     def another_rank(found: list[torch.Tensor], mine: torch.Tensor) -> None:
+        assert len(mine) == 6
         found[0].copy_(mine)
         found[1].copy_(mine)
-        found[1][0] += 40
+        found[1][differs] += 40
 
     monkeypatch.setattr(dist, "all_gather", another_rank)
     monkeypatch.setattr(dist, "get_world_size", lambda *_: 2)
     data = torch.arange(300) % 7
     config = TrainConfig(steps=4, batch_size=4)
-    with pytest.raises(ValueError, match="rank 1 begins at step 40"):
+    step = 40 if differs == 0 else 0
+    with pytest.raises(ValueError, match=f"rank 1 begins at step {step} "):
         DistributedTrainer(GPT(7, **SIZES), data, data, config)
+
+
+def test_fewer_rows_than_ranks_are_refused(group, monkeypatch):
+    monkeypatch.setattr(dist, "get_world_size", lambda *_: 2)
+    data = torch.arange(300) % 7
+    config = TrainConfig(steps=4, batch_size=1)
     with pytest.raises(ValueError, match="1 rows for 2 ranks"):
-        DistributedTrainer(
-            GPT(7, **SIZES), data, data, TrainConfig(steps=4, batch_size=1)
-        )
+        DistributedTrainer(GPT(7, **SIZES), data, data, config)
+
+
+def test_what_a_rank_begins_with_tells_recipes_and_weights_apart(group, monkeypatch):
+    said = []
+
+    def listen(found: list[torch.Tensor], mine: torch.Tensor) -> None:
+        said.append(tuple(mine.tolist()))
+        found[0].copy_(mine)
+
+    monkeypatch.setattr(dist, "all_gather", listen)
+    data = torch.arange(300) % 7
+    for seed, rate in ((0, 1e-3), (0, 1e-3), (1, 1e-3), (0, 1e-2)):
+        torch.manual_seed(seed)
+        config = TrainConfig(steps=4, batch_size=4, max_rate=rate)
+        DistributedTrainer(GPT(7, **SIZES), data, data, config)
+    assert said[0] == said[1]
+    assert len(set(said)) == 3
 
 
 def test_other_errors_are_no_lost_rank():
@@ -341,7 +367,19 @@ def test_the_log_is_of_whole_runs_with_the_losses_of_one_process():
 
 def test_no_claim_of_the_page_is_false():
     printed = printed_by("beyond-one-machine")
-    assert sum("same losses to 1e-5: True" in text for text in printed) == 2
-    assert any("weighted False: same gradient to 1e-6: False" in t for t in printed)
+    assert sum("same losses to 1e-5: True" in text for text in printed) == 3
+    assert any(
+        "weighted False: off by less than 1e-5 of it: False" in t for t in printed
+    )
     falses = [t for t in printed if ": False" in t and "weighted" not in t]
     assert not falses
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [(["--steps", "0"], "expected 1 or more"), (["--record", "no/r.json"], "no such")],
+)
+def test_what_cannot_end_well_is_refused_before_it_begins(words, complaint, capsys):
+    with pytest.raises(SystemExit):
+        distributed.main(words)
+    assert complaint in capsys.readouterr().err

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class Parallel(nn.Module):
         known = inspect.signature(DistributedDataParallel.__init__).parameters
         name = "forward_sync_buffers"
         switch = {name if name in known else "broadcast_buffers": False}
+        # The gradients live in the buffers they are sent from, not in a copy of these.
+        switch["gradient_as_bucket_view"] = True
         self.replica = DistributedDataParallel(model, **switch)
 
     def forward(
@@ -138,8 +141,8 @@ class DistributedTrainer(Trainer):
     of ranks. The state of the global generator is that of rank 0.
 
     Raises:
-        ValueError: fewer rows than ranks, or ranks that begin at another step or with
-            other data than rank 0.
+        ValueError: fewer rows than ranks, or ranks that begin at another step, or with
+            other data, another recipe or other weights than rank 0.
 
     Built in Beyond one machine, section One rank writes:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#one-rank-writes
@@ -158,6 +161,11 @@ class DistributedTrainer(Trainer):
         share(config.batch_size, dist.get_rank(), dist.get_world_size())
         super().__init__(parallel, train_data, val_data, config, checkpoint, **options)
         sums = [len(train_data), int(train_data.sum()), int(val_data.sum())]
+        weights = 0
+        for value in self.model.state_dict().values():
+            numbers = value.flatten().cpu().view(torch.uint8)  # their bytes
+            weights = zlib.crc32(numbers.numpy(), weights)
+        sums += [zlib.crc32(repr(config).encode()), weights]
         begin = torch.tensor([self.step, *sums], device=train_data.device)
         all_begin = [torch.zeros_like(begin) for _ in range(dist.get_world_size())]
         dist.all_gather(all_begin, begin)
@@ -166,8 +174,8 @@ class DistributedTrainer(Trainer):
                 raise ValueError(
                     f"rank {rank} begins at step {other[0]} with "
                     f"{other[1]:,} ids to train on, rank 0 at step {all_begin[0][0]} "
-                    f"with {all_begin[0][1]:,}; expected the same checkpoint "
-                    f"({self.checkpoint}) and the same data on every rank"
+                    f"with {all_begin[0][1]:,}; expected the same recipe, the same "
+                    f"checkpoint ({self.checkpoint}) and the same data on every rank"
                 )
         state = torch.get_rng_state().to(train_data.device)
         dist.broadcast(state, src=0)
@@ -210,8 +218,15 @@ def read_place(environment: Mapping[str, str] | None = None) -> tuple[int, int, 
     return rank, world, local
 
 
+def _attempt() -> int:
+    """How often ``torchrun`` has started all ranks again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 @contextmanager
-def process_group(patience: float = 300.0) -> Iterator[tuple[int, int, torch.device]]:
+def process_group(
+    patience: float = 300.0, cpu: bool = False
+) -> Iterator[tuple[int, int, torch.device]]:
     """Join the other processes; yield rank, world size and this rank's device.
 
     NCCL and one GPU for each rank of the machine where there are enough, else gloo and
@@ -219,23 +234,29 @@ def process_group(patience: float = 300.0) -> Iterator[tuple[int, int, torch.dev
 
     Args:
         patience: seconds that a rank waits for the others before it gives up.
+        cpu: leave the GPUs alone.
 
     Built in Beyond one machine, section A process among others:
     https://example.org/tinygpt/chapters/beyond-one-machine.html#a-process-among-others
     """
     rank, world, local = read_place()
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    gpu = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here
+    enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here
+    gpu = enough and not cpu
     device = torch.device("cuda", local) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
-    alone = {} if "RANK" in os.environ else {"store": dist.HashStore()}
+    waits = timedelta(seconds=patience)
+    store = dist.HashStore()
+    if "RANK" in os.environ:  # a new attempt must not read the addresses of the dead
+        store, *_ = next(dist.rendezvous("env://", timeout=waits))
+        store = dist.PrefixStore(f"attempt {_attempt()}", store)
     dist.init_process_group(
         "nccl" if gpu else "gloo",
         rank=rank,
         world_size=world,
-        timeout=timedelta(seconds=patience),
-        **alone,
+        timeout=waits,
+        store=store,
     )
     try:
         yield rank, world, device
@@ -263,7 +284,7 @@ def train_in_place(options: argparse.Namespace) -> None:
         final_batches=options.eval_batches,
     )
     T, d, H, L = options.sizes
-    with process_group() as (rank, world, device):
+    with process_group(cpu=options.cpu) as (rank, world, device):
         if rank:
             os.environ["TQDM_DISABLE"] = "1"  # one bar is enough
         torch.manual_seed(options.seed)
@@ -272,18 +293,20 @@ def train_in_place(options: argparse.Namespace) -> None:
         trainer = DistributedTrainer(model, *parts, config, options.checkpoint)
         begin = trainer.step
 
-        def give_up(*_: object) -> None:
+        def give_up(told: int | None = None, *_: object) -> None:
             """Say where the run goes on, then leave the last word to ``torchrun``."""
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # not in mid-sentence
-            print(farewell(rank, world, trainer), flush=True)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            time.sleep(10)  # it reports the dead rank and ends the others
+            heard = [told] if told else []
+            signal.signal(signal.SIGTERM, lambda told, _: heard.append(told))
+            print(farewell(rank, world, trainer), flush=True)  # not cut short
+            patience = time.monotonic() + 10  # until it has seen who is dead
+            while not heard and time.monotonic() < patience:
+                time.sleep(0.1)
             raise SystemExit(1)
 
         if world > 1:
             signal.signal(signal.SIGTERM, give_up)
         try:
-            if options.kill and options.kill[1] >= begin:
+            if options.kill and options.kill[1] >= begin and not _attempt():
                 trainer.run(options.kill[1])
                 if options.kill[0] == rank:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -367,12 +390,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--eval-batches", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
+    parser.add_argument("--cpu", action="store_true", help="leave the GPUs alone")
     parser.add_argument("--checkpoint", type=Path, help="where to keep the run")
     parser.add_argument("--record", type=Path, help="a file for the losses, as JSON")
     parser.add_argument(
         "--kill", type=int, nargs=2, metavar=("RANK", "STEP"), help="a fire drill"
     )
     options = parser.parse_args(argv)
+    if options.steps < 1:
+        parser.error(f"--steps is {options.steps}; expected 1 or more")
+    if options.record and not options.record.absolute().parent.is_dir():
+        parser.error(f"--record {options.record}: there is no such folder")
     train_in_place(options)
 
 
