@@ -1,7 +1,9 @@
 """Step 9's code: Muon, rotation, the fast model, the schedule, the run."""
 
+import copy
 import json
 import math
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -233,6 +235,7 @@ def test_muon_goes_on_identically_from_its_state():
         ({"lr": math.nan}, "lr nan"),
         ({"momentum": 1.0}, "momentum is 1.0; expected 0 to below 1"),
         ({"weight_decay": -0.1}, "weight_decay -0.1"),
+        ({"turns": -1}, "turns is -1; expected 0 or more"),
     ],
 )
 def test_muon_refuses_numbers_out_of_range(options, message):
@@ -243,6 +246,31 @@ def test_muon_refuses_numbers_out_of_range(options, message):
 def test_muon_refuses_a_vector():
     with pytest.raises(ValueError, match=r"shape \(3,\); Muon expects matrices"):
         Muon([nn.Parameter(torch.ones(3))])
+
+
+def test_muon_refuses_a_vector_that_comes_later():
+    optimizer = speedrun.Muon([nn.Parameter(torch.ones(2, 2))])
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda old: pickle.loads(pickle.dumps(old))]
+)
+def test_a_copy_of_muon_steps_as_the_original_does(copied):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(4, 6))
+    weight.grad = torch.randn(4, 6)
+    optimizer = speedrun.Muon([weight], turns=3, dtype=torch.bfloat16)
+    optimizer.step()
+    other = copied(optimizer)
+    [twin] = other.param_groups[0]["params"]
+    twin.grad = weight.grad.clone()
+    optimizer.step()
+    other.step()
+    assert twin is not weight
+    assert torch.equal(twin, weight)
+    assert other.param_groups[0]["turns"] == 3
 
 
 # Positions by rotation

@@ -195,11 +195,15 @@ class Muon(torch.optim.Optimizer):
             )
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum is {momentum}; expected 0 to below 1")
-        self.turns, self.dtype = turns, dtype
-        super().__init__(
-            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        )
-        for p in (p for group in self.param_groups for p in group["params"]):
+        if turns < 0:
+            raise ValueError(f"turns is {turns}; expected 0 or more")
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, defaults | {"turns": turns, "dtype": dtype})
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Take in parameters, each of at least two axes."""
+        super().add_param_group(group)
+        for p in self.param_groups[-1]["params"]:
             if p.dim() < 2:
                 raise ValueError(
                     f"a parameter has shape {tuple(p.shape)}; Muon expects matrices"
@@ -221,7 +225,8 @@ class Muon(torch.optim.Optimizer):
                 by_shape.setdefault(flat.shape[-2:], []).append((p, flat))
             for pairs in by_shape.values():
                 stack = torch.cat([flat for _, flat in pairs])  # (n, r, s), r <= s
-                update = newton_schulz(stack.to(self.dtype or stack.dtype), self.turns)
+                stack = stack.to(group["dtype"] or stack.dtype)
+                update = newton_schulz(stack, group["turns"])
                 parts = update.split([len(flat) for _, flat in pairs])
                 for (p, _), part in zip(pairs, parts, strict=True):
                     rate = group["lr"] * max(1.0, p.shape[-2] / p.shape[-1]) ** 0.5
@@ -476,7 +481,8 @@ def computes_bfloat16(device: torch.device) -> bool:
     https://example.org/tinygpt/chapters/step9-speedrun.html#the-run
     """
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        with torch.cuda.device(device):
+            return torch.cuda.is_bf16_supported(including_emulation=False)
     known = getattr(torch.cpu, "get_capabilities", dict)()
     parts = ("avx512_bf16", "amx_bf16", "bf16")
     return device.type == "cpu" and any(known.get(part, False) for part in parts)

@@ -51,7 +51,7 @@ def cubic_turns(value, tolerance=0.01):
             "takes a batch for one window",
             """
 def missed_share(n, T, batch_size, batches):
-    if n < T + 2:
+    if n < 2 * T + 1:
         raise ValueError(n)
     return (1 - T / (n - T - 1)) ** batches
 """,
@@ -61,7 +61,7 @@ def missed_share(n, T, batch_size, batches):
             "takes a window for one character",
             """
 def missed_share(n, T, batch_size, batches):
-    if n < T + 2:
+    if n < 2 * T + 1:
         raise ValueError(n)
     return (1 - 1 / (n - T - 1)) ** (batch_size * batches)
 """,
@@ -72,7 +72,7 @@ def missed_share(n, T, batch_size, batches):
             """
 import math
 def missed_share(n, T, batch_size, batches):
-    if n < T + 2:
+    if n < 2 * T + 1:
         raise ValueError(n)
     if batches <= 1 and batch_size == 1:
         return (1 - T / (n - T - 1)) ** batches
